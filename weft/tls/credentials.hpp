@@ -35,6 +35,8 @@ class credentials {
   /// The key, PEM, to keep a development identity across restarts.
   std::string key_pem() const;
   fingerprint public_key_fingerprint() const;
+  /// Default-constructed: there is nothing in it, and no other member may be called.
+  bool empty() const noexcept { return !impl_; }
 
   struct impl;
   const impl& internals() const noexcept { return *impl_; }
@@ -46,14 +48,18 @@ class credentials {
 /// Whom to believe. Immutable, shared, usable from any thread.
 class trust {
  public:
-  /// The machine's certificate authorities.
+  /// The machine's certificate authorities, read at the first use.
   static trust system_roots();
+  /// PEM: every certificate in it is believed, whether it is a root, an intermediate or a leaf.
   static result<trust> pem(std::string_view authorities);
   static result<trust> file(const std::filesystem::path& authorities);
-  /// Exactly these public keys, whoever signed them and whatever name they carry.
+  /// Exactly these public keys, whoever signed them, whatever name they carry and however old the
+  /// certificate is.
   static trust pinned(std::vector<fingerprint> keys);
   /// Nobody is checked. For tests against throw-away servers, and named so that it is noticed.
   static trust insecure_anyone();
+  /// Default-constructed: nobody is believed, and no other member may be called.
+  bool empty() const noexcept { return !impl_; }
 
   struct impl;
   const impl& internals() const noexcept { return *impl_; }
@@ -76,7 +82,8 @@ struct server_options {
   /// Accept resumption, and data in the first flight for work the application marks safe.
   bool tickets = true;
   bool early_data = false;
-  /// Called with one NSS key-log line per secret. Whoever holds these lines can read the traffic.
+  /// Called with one NSS key-log line per secret, on the thread of the handshake. Whoever holds
+  /// these lines can read the traffic. Must not throw.
   std::function<void(std::string_view)> key_log;
 };
 
