@@ -50,19 +50,22 @@ TEST(event, notify_resumes_inline_and_is_no_op_without_waiter) {
   EXPECT_FALSE(e.waiting());
 }
 
+task<> count_notifications(event& e, int& rounds, int limit) {
+  while (rounds < limit) {
+    if (!co_await e.wait()) co_return;
+    ++rounds;
+  }
+}
+
 TEST(event, can_be_waited_for_again_from_inside_notify) {
   asio::io_context context{1};
   event e;
+  constexpr int limit = 1000;
   int rounds = 0;
-  asio::co_spawn(
-      context,
-      [](event& ev, int& n) -> task<> {
-        while (n < 1000 && co_await ev.wait()) ++n;
-      }(e, rounds),
-      asio::detached);
+  asio::co_spawn(context, count_notifications(e, rounds, limit), asio::detached);
   context.poll();
-  for (int i = 0; i < 1000; ++i) e.notify();
-  EXPECT_EQ(rounds, 1000);
+  for (int i = 0; i < limit; ++i) e.notify();
+  EXPECT_EQ(rounds, limit);
   EXPECT_FALSE(e.waiting());
 }
 
