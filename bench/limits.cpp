@@ -33,7 +33,8 @@ double per_second(std::uint64_t amount, duration elapsed) {
   return static_cast<double>(amount) * 1e9 / static_cast<double>(elapsed.count());
 }
 
-// UDP -----------------------------------------------------------------------------------------------
+// UDP
+// -----------------------------------------------------------------------------------------------
 
 /// Receives on its own thread and processor until told to stop; counts what arrived.
 class udp_receiver {
@@ -90,13 +91,14 @@ weft::result<double> udp_once(int receiver_cpu, std::size_t segment, duration le
   }
   const auto elapsed = io::now() - start;
   if (sink.received() - before != sent)
-    return weft::fail(errc::internal, layer::app,
-                      std::format("raw UDP: sent {} bytes, {} arrived", sent,
-                                  sink.received() - before));
+    return weft::fail(
+        errc::internal, layer::app,
+        std::format("raw UDP: sent {} bytes, {} arrived", sent, sink.received() - before));
   return per_second(sent, elapsed);
 }
 
-// Encryption ----------------------------------------------------------------------------------------
+// Encryption
+// ----------------------------------------------------------------------------------------
 
 /// AES-128-GCM as QUIC uses it: one key, a new nonce and 20 bytes of header a packet.
 weft::result<double> aead_once(std::size_t size, duration length) {
@@ -125,7 +127,8 @@ weft::result<double> aead_once(std::size_t size, duration length) {
   return per_second(packets * size, io::now() - start);
 }
 
-// TLS over TCP --------------------------------------------------------------------------------------
+// TLS over TCP
+// --------------------------------------------------------------------------------------
 
 struct tls_side {
   std::uint64_t bytes = 0, checksum = 0;
@@ -226,8 +229,10 @@ weft::result<> measure_limits(const limit_plan& what, results& into,
   constexpr std::size_t ethernet_aead = 1400, jumbo_segment = 16'368;
   using measurement = std::pair<std::string, std::function<weft::result<double>()>>;
   const std::vector<measurement> measurements{
-      {"limit-udp-1452", [&] { return udp_once(what.receiver_cpu, ethernet_payload, what.measured); }},
-      {"limit-udp-16368", [&] { return udp_once(what.receiver_cpu, jumbo_segment, what.measured); }},
+      {"limit-udp-1452",
+       [&] { return udp_once(what.receiver_cpu, ethernet_payload, what.measured); }},
+      {"limit-udp-16368",
+       [&] { return udp_once(what.receiver_cpu, jumbo_segment, what.measured); }},
       {"limit-aead-1400", [&] { return aead_once(ethernet_aead, what.measured); }},
       {"limit-aead-16384", [&] { return aead_once(std::size_t{16} * 1024, what.measured); }},
       {"limit-tls-tcp", [&] { return tls_once(*identity, what.receiver_cpu, what.measured); }},

@@ -89,8 +89,8 @@ int run(const options& given) {
   keep_freed_memory();
   const plan what = make_plan(given);
   if (what.scenarios.empty())
-    return report_failure({errc::invalid_argument, layer::app,
-                           "no case of that name; `--list` shows them"});
+    return report_failure(
+        {errc::invalid_argument, layer::app, "no case of that name; `--list` shows them"});
   results measured;
   if (auto done = run_plan(given, what, measured); !done) return report_failure(done.error());
   if (!given.no_limits) {
@@ -119,8 +119,10 @@ int list() {
 int main(int argc, char** argv) {
   options given;
   CLI::App app{"Measures weft's calls over QUIC and over TLS/TCP, interleaved, one core a side."};
-  app.add_option("case", given.only, "Cases to run, by the beginning of their names (default: all)");
-  app.add_option("--variant", given.variants, "quic, lanes, quic-one-stream, tls-tcp (default: all)");
+  app.add_option("case", given.only,
+                 "Cases to run, by the beginning of their names (default: all)");
+  app.add_option("--variant", given.variants,
+                 "quic, lanes, quic-one-stream, tls-tcp (default: all)");
   app.add_option("--repetitions,-n", given.repetitions, "Interleaved repetitions")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
@@ -131,8 +133,10 @@ int main(int argc, char** argv) {
   app.add_flag("--list", given.list, "List the cases");
   app.add_flag("--no-limits", given.no_limits, "Skip the machine's own limits");
   app.add_option("--json", given.json, "Also write the results here, one JSON object a line");
-  app.add_option("--client-cpu", given.client_cpu, "Processor of the client")->capture_default_str();
-  app.add_option("--server-cpu", given.server_cpu, "Processor of the server")->capture_default_str();
+  app.add_option("--client-cpu", given.client_cpu, "Processor of the client")
+      ->capture_default_str();
+  app.add_option("--server-cpu", given.server_cpu, "Processor of the server")
+      ->capture_default_str();
   app.add_flag("--serve", given.serve, "Be the server process")->group("");
   CLI11_PARSE(app, argc, argv);
   if (given.serve) return serve(STDOUT_FILENO, given.server_cpu);

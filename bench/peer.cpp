@@ -130,7 +130,9 @@ std::string read_line(int fd) {
 
 }  // namespace
 
-const rpc::service& bulk_service_descriptor() noexcept { return bulk_service; }
+const rpc::service& bulk_service_descriptor() noexcept {
+  return bulk_service;
+}
 
 void pin_to(int cpu) noexcept {
   cpu_set_t set;
@@ -176,8 +178,8 @@ result<peer_process> peer_process::start(int cpu) {
                                  const_cast<char*>("--server-cpu"),
                                  const_cast<char*>(cpu_text.c_str()), nullptr};
   peer_process peer;
-  const int failure = posix_spawn(&peer.pid_, "/proc/self/exe", &files, nullptr, arguments.data(),
-                                  environ);
+  const int failure =
+      posix_spawn(&peer.pid_, "/proc/self/exe", &files, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&files);
   close(to_child[0]);
   close(from_child[1]);

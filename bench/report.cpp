@@ -53,7 +53,8 @@ void print_tables(const results& measured) {
   for (const auto& name : scenarios) {
     const auto known = std::ranges::find(all_scenarios(), name, &scenario::name);
     const bool described = known != all_scenarios().end();
-    std::printf("\n%s\n", described ? std::format("{}: {}", name, known->what).c_str() : name.c_str());
+    std::printf("\n%s\n",
+                described ? std::format("{}: {}", name, known->what).c_str() : name.c_str());
     for (const auto& metric : distinct(measured, name, &results::key::metric))
       for (const auto& variant : distinct(measured, name, &results::key::variant))
         print_row(measured, name, variant, metric);
@@ -64,9 +65,12 @@ weft::result<> write_json(const results& measured, const std::string& file) {
   std::ofstream out{file};
   for (const auto& key : measured.keys()) {
     const auto s = measured.of(key.scenario, key.variant, key.metric);
-    out << nlohmann::ordered_json{{"case", key.scenario}, {"variant", key.variant},
-                                  {"metric", key.metric}, {"median", s.median},
-                                  {"min", s.min},         {"max", s.max},
+    out << nlohmann::ordered_json{{"case", key.scenario},
+                                  {"variant", key.variant},
+                                  {"metric", key.metric},
+                                  {"median", s.median},
+                                  {"min", s.min},
+                                  {"max", s.max},
                                   {"n", s.n}}
                .dump()
         << '\n';

@@ -25,7 +25,9 @@ constexpr double gigabyte = 1e9;
 /// One-way calls leave no trace at the caller, so their arrival is asked for, this long at most.
 constexpr duration arrival_limit = 10s;
 
-double seconds(duration d) { return static_cast<double>(d.count()) / nanoseconds_per_second; }
+double seconds(duration d) {
+  return static_cast<double>(d.count()) / nanoseconds_per_second;
+}
 
 error failed(const rpc::status& why) {
   return {errc::internal, layer::app, "a call failed: " + why.to_string()};
@@ -172,8 +174,7 @@ struct runner::impl {
                      });
     while (loop.running != 0) co_await loop.finished.wait();
     if (loop.failure) co_return std::unexpected{*loop.failure};
-    sample seen{loop.calls, loop.calls * s.message, io::now() - start,
-                process_cpu_seconds() - cpu};
+    sample seen{loop.calls, loop.calls * s.message, io::now() - start, process_cpu_seconds() - cpu};
     auto report = co_await collect(via);
     if (!report) co_return std::unexpected{std::move(report).error()};
     seen.cpu_seconds += report->cpu_seconds();
@@ -213,9 +214,12 @@ struct runner::impl {
 
   task<weft::result<sample>> once(rpc::channel& via, const scenario& s, duration length) {
     switch (s.load) {
-      case load::bulk: co_return co_await bulk(via, s, length);
-      case load::unary: co_return co_await unary(via, s, length);
-      case load::one_way: co_return co_await one_way(via, s, length);
+      case load::bulk:
+        co_return co_await bulk(via, s, length);
+      case load::unary:
+        co_return co_await unary(via, s, length);
+      case load::one_way:
+        co_return co_await one_way(via, s, length);
     }
     co_return weft::fail(errc::internal, layer::app, "unknown load");
   }
@@ -237,8 +241,7 @@ struct runner::impl {
     std::vector<variant> these;
     std::ranges::copy_if(what.variants, std::back_inserter(these),
                          [&](variant v) { return applies(s, v); });
-    if (!these.empty())
-      std::ranges::rotate(these, these.begin() + repetition % these.size());
+    if (!these.empty()) std::ranges::rotate(these, these.begin() + repetition % these.size());
     return these;
   }
 };

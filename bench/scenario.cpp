@@ -23,15 +23,21 @@ constexpr std::array scenarios{
 
 std::string_view to_string(variant v) noexcept {
   switch (v) {
-    case variant::quic: return "quic";
-    case variant::lanes: return "lanes";
-    case variant::quic_one_stream: return "quic-one-stream";
-    case variant::tls_tcp: return "tls-tcp";
+    case variant::quic:
+      return "quic";
+    case variant::lanes:
+      return "lanes";
+    case variant::quic_one_stream:
+      return "quic-one-stream";
+    case variant::tls_tcp:
+      return "tls-tcp";
   }
   return "unknown";
 }
 
-std::span<const scenario> all_scenarios() noexcept { return scenarios; }
+std::span<const scenario> all_scenarios() noexcept {
+  return scenarios;
+}
 
 bool applies(const scenario& s, variant v) noexcept {
   if (v != variant::lanes) return true;

@@ -24,10 +24,10 @@ enum class load : std::uint8_t {
 struct scenario {
   std::string_view name;
   bench::load load;
-  std::size_t message;       ///< bytes of a message's body
+  std::size_t message;  ///< bytes of a message's body
   unsigned in_flight;
-  bool ethernet_datagrams;   ///< UDP payload held at 1 452 bytes; otherwise discovered
-  std::string_view what;     ///< for people
+  bool ethernet_datagrams;  ///< UDP payload held at 1 452 bytes; otherwise discovered
+  std::string_view what;    ///< for people
 };
 
 std::span<const scenario> all_scenarios() noexcept;

@@ -12,7 +12,8 @@ inline constexpr std::size_t ethernet_payload = 1452;
 quic::transport_options transport_settings(bool ethernet_datagrams);
 rpc::limits limit_settings();
 
-/// Fresh pages are dear: makes the allocator keep what it has freed, as a long-running server's does.
+/// Fresh pages are dear: makes the allocator keep what it has freed, as a long-running server's
+/// does.
 void keep_freed_memory() noexcept;
 
 /// Prints to standard error; returns the exit code 1.

@@ -17,12 +17,16 @@ latencies::latencies() : impl_{std::make_unique<impl>()} {
   constexpr int digits = 3;
   if (hdr_init(lowest, highest, digits, &impl_->histogram) != 0) throw std::bad_alloc{};
 }
-latencies::~latencies() { hdr_close(impl_->histogram); }
+latencies::~latencies() {
+  hdr_close(impl_->histogram);
+}
 
 void latencies::record(std::int64_t nanoseconds) noexcept {
   hdr_record_value(impl_->histogram, nanoseconds);
 }
-void latencies::reset() noexcept { hdr_reset(impl_->histogram); }
+void latencies::reset() noexcept {
+  hdr_reset(impl_->histogram);
+}
 double latencies::microseconds_at(double percentile) const noexcept {
   return static_cast<double>(hdr_value_at_percentile(impl_->histogram, percentile)) / 1'000.0;
 }

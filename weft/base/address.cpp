@@ -44,7 +44,8 @@ bool parse_number(std::string_view text, Number& out) {
 result<address> address::parse(std::string_view text) {
   const auto colon = text.rfind(':');
   std::uint16_t port = 0;
-  if (colon == text.npos || !parse_number(text.substr(colon + 1), port)) return not_an_address(text);
+  if (colon == text.npos || !parse_number(text.substr(colon + 1), port))
+    return not_an_address(text);
   std::string host{text.substr(0, colon)};
   if (host.size() < 2 || host.front() != '[') {
     std::array<std::uint8_t, 4> v4{};
@@ -55,7 +56,8 @@ result<address> address::parse(std::string_view text) {
   host = host.substr(1, host.size() - 2);
   std::uint32_t scope = 0;
   if (const auto percent = host.find('%'); percent != host.npos) {
-    if (!parse_number(std::string_view{host}.substr(percent + 1), scope)) return not_an_address(text);
+    if (!parse_number(std::string_view{host}.substr(percent + 1), scope))
+      return not_an_address(text);
     host.resize(percent);
   }
   std::array<std::uint8_t, 16> v6{};

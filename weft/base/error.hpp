@@ -10,23 +10,23 @@ namespace weft {
 
 /// What went wrong, as far as a caller can act on it.
 enum class errc : std::uint8_t {
-  cancelled,          ///< the caller cancelled the operation
-  timed_out,          ///< a deadline or idle timeout passed
-  closed,             ///< the object was closed on this side, or in an orderly way by the peer
-  reset,              ///< the peer abandoned a stream or connection; `error::detail` is its code
-  stopped,            ///< the peer does not want more of a stream (STOP_SENDING); `detail` is its code
-  refused,            ///< nobody listens there, or the peer turned the connection down
-  unreachable,        ///< the network has no way to the address
-  protocol,           ///< the peer broke a protocol; `detail` is the transport or application code
-  tls,                ///< handshake or certificate failure; `detail` is the TLS alert where there is one
-  too_large,          ///< a message, header list or buffer exceeds its limit
-  exhausted,          ///< a memory budget, stream credit or other resource ran out
-  invalid_argument,   ///< the caller asked for something that cannot be
-  unsupported,        ///< this build, kernel or peer lacks the capability
-  malformed,          ///< bytes that do not parse
-  system,             ///< an operating-system call failed; `detail` is errno
-  random,             ///< the random source failed
-  internal,           ///< a defect in weft
+  cancelled,    ///< the caller cancelled the operation
+  timed_out,    ///< a deadline or idle timeout passed
+  closed,       ///< the object was closed on this side, or in an orderly way by the peer
+  reset,        ///< the peer abandoned a stream or connection; `error::detail` is its code
+  stopped,      ///< the peer does not want more of a stream (STOP_SENDING); `detail` is its code
+  refused,      ///< nobody listens there, or the peer turned the connection down
+  unreachable,  ///< the network has no way to the address
+  protocol,     ///< the peer broke a protocol; `detail` is the transport or application code
+  tls,          ///< handshake or certificate failure; `detail` is the TLS alert where there is one
+  too_large,    ///< a message, header list or buffer exceeds its limit
+  exhausted,    ///< a memory budget, stream credit or other resource ran out
+  invalid_argument,  ///< the caller asked for something that cannot be
+  unsupported,       ///< this build, kernel or peer lacks the capability
+  malformed,         ///< bytes that do not parse
+  system,            ///< an operating-system call failed; `detail` is errno
+  random,            ///< the random source failed
+  internal,          ///< a defect in weft
 };
 
 /// Where it went wrong, named after the rooms data passes through.

@@ -11,15 +11,15 @@ namespace {
 
 using detail::storage;
 
-constexpr std::size_t header = 64;  // keeps payloads on a cache line of their own
-constexpr unsigned smallest_class = 7;   // 128 bytes, header included
-constexpr unsigned largest_class = 23;   // 8 MiB
+constexpr std::size_t header = 64;      // keeps payloads on a cache line of their own
+constexpr unsigned smallest_class = 7;  // 128 bytes, header included
+constexpr unsigned largest_class = 23;  // 8 MiB
 constexpr std::size_t cached_bytes_per_class = std::size_t{16} << 20;
 
 static_assert(sizeof(storage) <= header);
 
-/// Free blocks of this thread, by power of two. Fresh pages are dear and so is the allocator's lock,
-/// so freed blocks stay here, up to a bound.
+/// Free blocks of this thread, by power of two. Fresh pages are dear and so is the allocator's
+/// lock, so freed blocks stay here, up to a bound.
 struct block_cache {
   std::array<std::vector<void*>, largest_class + 1> free;
 

@@ -23,7 +23,8 @@ inline std::string_view as_text(bytes b) noexcept {
 
 namespace detail {
 
-/// Header in front of (or beside) shared memory. Counted atomically: a slice may outlive its thread.
+/// Header in front of (or beside) shared memory. Counted atomically: a slice may outlive its
+/// thread.
 struct storage {
   std::atomic<std::uint32_t> references{1};
   std::uint32_t size_class = 0;
@@ -37,8 +38,9 @@ struct storage {
 
 }  // namespace detail
 
-/// A shared, immutable run of bytes. Copies share memory; the memory lives until the last copy goes.
-/// Thread-safe as shared_ptr is: distinct slices over the same memory may be used by distinct threads.
+/// A shared, immutable run of bytes. Copies share memory; the memory lives until the last copy
+/// goes. Thread-safe as shared_ptr is: distinct slices over the same memory may be used by distinct
+/// threads.
 class slice {
  public:
   slice() = default;
