@@ -14,6 +14,7 @@ duration time_for(std::size_t size, std::uint64_t rate) {
 
 void link::offer(datagram d, time_point now, std::vector<arrival>& out) {
   ++stats_.offered;
+  stats_.offered_bytes += d.payload.size();
   if (!enters_queue(d, now) || !survives()) return;
   if (options.bleach_ecn) d.mark = ecn::not_ect;
   if (random_.chance(options.corrupt)) corrupt(d);

@@ -55,7 +55,7 @@ struct link_options {
 };
 
 struct link_stats {
-  std::uint64_t offered = 0, delivered = 0, delivered_bytes = 0;
+  std::uint64_t offered = 0, offered_bytes = 0, delivered = 0, delivered_bytes = 0;
   std::uint64_t lost = 0, overflowed = 0, too_large = 0, blacked_out = 0;
   std::uint64_t reordered = 0, duplicated = 0, corrupted = 0, marked = 0;
 };

@@ -79,7 +79,8 @@ link_stats network::totals() const {
   link_stats sum;
   for (const auto& [ends, each] : links_) {
     const link_stats& s = each->stats();
-    sum.offered += s.offered, sum.delivered += s.delivered;
+    sum.offered += s.offered, sum.offered_bytes += s.offered_bytes;
+    sum.delivered += s.delivered;
     sum.delivered_bytes += s.delivered_bytes, sum.lost += s.lost;
     sum.overflowed += s.overflowed, sum.too_large += s.too_large;
     sum.blacked_out += s.blacked_out, sum.reordered += s.reordered;

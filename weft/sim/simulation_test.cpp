@@ -1,0 +1,157 @@
+// Mixed traffic over bad networks, seed after seed. A failing seed is printed with the command that
+// replays it.
+//
+//   WEFT_SEED=n       only seed n, with a line for each datagram
+//   WEFT_SEEDS=count  this many seeds (default 1 040)
+//   WEFT_FIRST=n      starting with seed n (default 0)
+
+#include <weft/sim/simulation.hpp>
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <format>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/allocator_interface.h>
+#endif
+
+namespace weft::sim {
+namespace {
+
+constexpr std::uint64_t default_seeds = 1'040;
+constexpr std::size_t heap_limit = std::size_t{192} << 20;  // all threads' worlds together
+
+std::optional<std::uint64_t> from_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text) return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+trouble kind_of(std::uint64_t seed) {
+  return static_cast<trouble>(seed % trouble_kinds);
+}
+
+std::size_t heap_in_use() {
+#if defined(__SANITIZE_ADDRESS__)
+  return __sanitizer_get_current_allocated_bytes();
+#else
+  return mallinfo2().uordblks;
+#endif
+}
+
+std::string report(std::uint64_t seed, const outcome& result) {
+  std::string text = std::format("seed {} ({}) failed:", seed, to_string(kind_of(seed)));
+  for (const auto& fault : result.faults) text += "\n  " + fault;
+  text += std::format("\nreplay: WEFT_SEED={} {} --gtest_filter='seeds/*'\n", seed,
+                      std::filesystem::read_symlink("/proc/self/exe").string());
+  return text;
+}
+
+/// Runs seeds on a few threads and collects what went wrong.
+class seed_runner {
+ public:
+  explicit seed_runner(std::vector<std::uint64_t> seeds) : seeds_{std::move(seeds)} {}
+
+  void run() {
+    std::vector<std::jthread> threads;
+    for (unsigned n = 0; n < std::clamp(std::thread::hardware_concurrency(), 1u, 4u); ++n)
+      threads.emplace_back([this] { work(); });
+  }
+
+  std::vector<std::string> failures;
+  std::uint64_t bytes = 0, datagrams = 0, path_changes = 0, dropped = 0;
+  std::size_t largest_heap = 0;
+
+ private:
+  void work() {
+    for (std::size_t n = next_++; n < seeds_.size(); n = next_++) {
+      simulation one{seeds_[n], kind_of(seeds_[n])};
+      const outcome result = one.run();
+      const std::lock_guard lock{mutex_};
+      largest_heap = std::max(largest_heap, heap_in_use());
+      bytes += result.bytes_checked;
+      datagrams += result.datagrams;
+      path_changes += result.path_changes;
+      const auto& l = result.links;
+      dropped += l.lost + l.overflowed + l.too_large + l.blacked_out;
+      if (!result.faults.empty()) failures.push_back(report(seeds_[n], result));
+      if (isatty(STDERR_FILENO))
+        std::fprintf(stderr, "\r%zu of %zu ", std::min<std::size_t>(next_, seeds_.size()),
+                     seeds_.size());
+    }
+  }
+
+  std::vector<std::uint64_t> seeds_;
+  std::atomic<std::size_t> next_{0};
+  std::mutex mutex_;
+};
+
+outcome replay(std::uint64_t seed) {
+  simulation one{seed, kind_of(seed)};
+  one.trace_to([](std::string_view line) {
+    std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+  });
+  const outcome result = one.run();
+  std::printf("seed %llu: trace %016llx, %llu datagrams, %.3f s\n",
+              static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(result.trace_hash),
+              static_cast<unsigned long long>(result.datagrams),
+              std::chrono::duration<double>(result.virtual_time).count());
+  return result;
+}
+
+class simulation_under : public testing::TestWithParam<trouble> {};
+
+TEST_P(simulation_under, delivers_every_byte_and_leaks_nothing) {
+  if (const auto seed = from_environment("WEFT_SEED")) {
+    if (kind_of(*seed) != GetParam()) GTEST_SKIP();
+    const outcome result = replay(*seed);
+    EXPECT_TRUE(result.faults.empty()) << report(*seed, result);
+    return;
+  }
+  const std::uint64_t first = from_environment("WEFT_FIRST").value_or(0);
+  const std::uint64_t count = from_environment("WEFT_SEEDS").value_or(default_seeds);
+  std::vector<std::uint64_t> seeds;
+  for (std::uint64_t seed = first; seed < first + count; ++seed)
+    if (kind_of(seed) == GetParam()) seeds.push_back(seed);
+  seed_runner runner{seeds};
+  const std::size_t before = heap_in_use();
+  runner.run();
+  for (const auto& failure : runner.failures) ADD_FAILURE() << failure;
+  EXPECT_LT(runner.largest_heap, before + heap_limit);
+  if (!runner.failures.empty()) return;
+  // What libraries load once stays; what each seed made must be gone.
+  EXPECT_LT(heap_in_use(), before + (std::size_t{8} << 20));
+  RecordProperty("bytes", std::to_string(runner.bytes));
+}
+
+INSTANTIATE_TEST_SUITE_P(seeds, simulation_under,
+                         testing::Values(trouble::none, trouble::loss, trouble::bursts,
+                                         trouble::reordering, trouble::duplication,
+                                         trouble::corruption, trouble::rebinding, trouble::blackout,
+                                         trouble::small_mtu, trouble::ecn_marks, trouble::narrow,
+                                         trouble::migration, trouble::everything),
+                         [](const auto& info) { return std::string{to_string(info.param)}; });
+
+TEST(simulation, repeats_exactly) {
+  for (std::uint64_t seed = 0; seed < 2 * trouble_kinds; ++seed) {
+    const outcome first = simulation{seed, kind_of(seed)}.run();
+    const outcome second = simulation{seed, kind_of(seed)}.run();
+    EXPECT_EQ(first.trace_hash, second.trace_hash) << "seed " << seed;
+    EXPECT_EQ(first.datagrams, second.datagrams);
+    EXPECT_EQ(first.virtual_time, second.virtual_time);
+  }
+}
+
+}  // namespace
+}  // namespace weft::sim
