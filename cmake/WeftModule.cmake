@@ -15,13 +15,15 @@ endif()
 
 add_library(weft_options INTERFACE)
 target_compile_features(weft_options INTERFACE cxx_std_23)
-target_compile_options(weft_options INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers
-                       -fno-omit-frame-pointer $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+set(warnings -Wall -Wextra -Wpedantic -Wno-missing-field-initializers $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+target_compile_options(weft_options INTERFACE "$<BUILD_INTERFACE:${warnings};-fno-omit-frame-pointer>")
+set_target_properties(weft_options PROPERTIES EXPORT_NAME options)
 
 # Asio costs seconds a file, so it is compiled once a build into a header that all its users share.
 add_library(weft_asio INTERFACE)
 target_compile_definitions(weft_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED
                            ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE=16)
+set_target_properties(weft_asio PROPERTIES EXPORT_NAME asio)
 
 function(weft_use_precompiled_asio target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -50,7 +52,9 @@ function(weft_module path)
   endif()
 
   add_library(${target} STATIC ${sources})
+  add_library(weft::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY WEFT_MODULES ${target})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${target} PUBLIC weft_options ${arg_LIBRARIES})
@@ -76,7 +80,37 @@ function(weft_module path)
     target_link_libraries(${target}_test PRIVATE ${target})
     if(uses_asio)
       weft_use_precompiled_asio(${target}_test)
+      set_property(TEST ${target}_test PROPERTY LABELS threads)
+      add_dependencies(weft_threaded_tests ${target}_test)
     endif()
+  endif()
+  weft_check_headers(${target} ${folder} weft/${path})
+endfunction()
+
+# What `./dev test --threads` builds: the tests of everything that runs on an event loop.
+add_custom_target(weft_threaded_tests)
+
+# Public headers, those that do not call themselves "// Internal", must compile alone: one file
+# each, built by the target weft_headers only.
+add_custom_target(weft_headers)
+function(weft_check_headers target folder prefix)
+  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.hpp)
+  set(probes)
+  foreach(header IN LISTS headers)
+    file(STRINGS ${folder}/${header} internal LIMIT_COUNT 1 REGEX "^// Internal")
+    if(internal)
+      continue()
+    endif()
+    set_property(GLOBAL APPEND PROPERTY WEFT_PUBLIC_HEADERS ${prefix}/${header})
+    set(probe ${PROJECT_BINARY_DIR}/headers/${prefix}/${header}.cpp)
+    file(CONFIGURE OUTPUT ${probe} CONTENT "#include <${prefix}/${header}>\n#include <${prefix}/${header}>\n")
+    list(APPEND probes ${probe})
+  endforeach()
+  if(probes AND WEFT_TESTS)
+    add_library(${target}_headers OBJECT EXCLUDE_FROM_ALL ${probes})
+    target_link_libraries(${target}_headers PRIVATE ${target})
+    target_compile_options(${target}_headers PRIVATE -O0 -g0 -fno-sanitize=all)
+    add_dependencies(weft_headers ${target}_headers)
   endif()
 endfunction()
 
