@@ -1,6 +1,7 @@
 #include <weft/sim/link.hpp>
 
 #include <algorithm>
+#include <array>
 #include <ranges>
 
 namespace weft::sim {
@@ -27,6 +28,12 @@ void link::offer(datagram d, time_point now, std::vector<arrival>& out) {
   if (random_.chance(options.duplicate)) {
     ++stats_.duplicated;
     deliver(transmitted_ + options.delay + random_.between(0ns, options.delay));
+  }
+  if (random_.chance(options.forge)) {
+    ++stats_.forged;
+    d.from = forged_address(d.from);
+    if (random_.chance(0.3)) corrupt(d);
+    deliver(transmitted_ + options.delay / 2 + random_.between(0ns, options.delay));
   }
 }
 
@@ -76,6 +83,16 @@ time_point link::arrival_time() {
   }
   last_arrival_ = std::max(when, last_arrival_);
   return last_arrival_;
+}
+
+/// From the ranges reserved for documentation (RFC 5737, RFC 3849).
+address link::forged_address(const address& like) {
+  const auto host = static_cast<std::uint8_t>(random_.between(std::uint64_t{1}, 254));
+  const auto port = static_cast<std::uint16_t>(random_.between(std::uint64_t{1024}, 65'535));
+  if (!like.is_ipv6()) return address::ipv4({203, 0, 113, host}, port);
+  std::array<std::uint8_t, 16> v6{0x20, 0x01, 0x0d, 0xb8};
+  v6.back() = host;
+  return address::ipv6(v6, port);
 }
 
 void link::corrupt(datagram& d) {

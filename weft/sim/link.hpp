@@ -48,6 +48,9 @@ struct link_options {
   duration reorder_by = 10ms;
   double duplicate = 0;
   double corrupt = 0;  ///< share with bits flipped, cut short or overwritten
+  /// Share of which somebody on the way sends a copy from an address of his own, sometimes damaged,
+  /// sometimes ahead of the original.
+  double forge = 0;
   /// Queued bytes from which ECN-capable datagrams are marked "congestion experienced".
   std::size_t mark_above = std::numeric_limits<std::size_t>::max();
   bool bleach_ecn = false;          ///< erases ECN code points, as some routers do
@@ -57,7 +60,7 @@ struct link_options {
 struct link_stats {
   std::uint64_t offered = 0, offered_bytes = 0, delivered = 0, delivered_bytes = 0;
   std::uint64_t lost = 0, overflowed = 0, too_large = 0, blacked_out = 0;
-  std::uint64_t reordered = 0, duplicated = 0, corrupted = 0, marked = 0;
+  std::uint64_t reordered = 0, duplicated = 0, corrupted = 0, forged = 0, marked = 0;
 };
 
 /// What became of a datagram.
@@ -84,6 +87,7 @@ class link {
   bool survives();
   time_point arrival_time();
   void corrupt(datagram& d);
+  address forged_address(const address& like);
 
   random random_;
   link_stats stats_;

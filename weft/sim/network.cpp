@@ -40,6 +40,8 @@ address network::owner_of(const address& outside) const {
 
 void network::send(datagram d, time_point now) {
   const address inside = d.from;
+  if (const auto victim = forgeries_.find(d.to); victim != forgeries_.end())
+    victim->second.to_bytes += d.payload.size();
   const address target = owner_of(d.to);
   const auto source = interfaces_.find(inside);
   if (source == interfaces_.end() || !source->second || !interfaces_.contains(target)) {
@@ -49,7 +51,9 @@ void network::send(datagram d, time_point now) {
   d.from = outside_of(inside);
   arrivals_.clear();
   between(inside, target).offer(std::move(d), now, arrivals_);
+  const address outside = outside_of(inside);
   for (auto& a : arrivals_) {
+    if (a.what.from != outside) forgeries_[a.what.from].from_bytes += a.what.payload.size();
     heap_.push_back({a.when, sequence_++, std::move(a.what)});
     std::ranges::push_heap(heap_, later);
   }
@@ -84,7 +88,8 @@ link_stats network::totals() const {
     sum.delivered_bytes += s.delivered_bytes, sum.lost += s.lost;
     sum.overflowed += s.overflowed, sum.too_large += s.too_large;
     sum.blacked_out += s.blacked_out, sum.reordered += s.reordered;
-    sum.duplicated += s.duplicated, sum.corrupted += s.corrupted, sum.marked += s.marked;
+    sum.duplicated += s.duplicated, sum.corrupted += s.corrupted, sum.forged += s.forged,
+        sum.marked += s.marked;
   }
   return sum;
 }

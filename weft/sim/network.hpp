@@ -45,6 +45,13 @@ class network {
 
   /// Datagrams from or to addresses that nobody has (any more).
   std::uint64_t unroutable() const noexcept { return unroutable_; }
+  /// What was delivered from addresses that links forged, and what was sent to these in return:
+  /// more than three times as much would make the sender an amplifier.
+  struct forgery {
+    std::uint64_t from_bytes = 0;
+    std::uint64_t to_bytes = 0;
+  };
+  const std::map<address, forgery>& forgeries() const noexcept { return forgeries_; }
   /// Sums over all links.
   link_stats totals() const;
 
@@ -63,6 +70,7 @@ class network {
   std::map<address, address> outside_;  ///< inside → current outside
   std::map<address, address> owners_;   ///< outside, current or stale → inside
   std::map<std::pair<address, address>, std::unique_ptr<link>> links_;
+  std::map<address, forgery> forgeries_;
   std::vector<in_flight> heap_;
   std::vector<arrival> arrivals_;
   std::uint64_t sequence_ = 0;

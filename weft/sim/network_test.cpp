@@ -234,6 +234,20 @@ TEST(network, forgets_removed_interfaces) {
   EXPECT_FALSE(l.next());
 }
 
+TEST(network, counts_what_forgeries_cause) {
+  lan l;
+  l.net.between(a, b).options.forge = 1;
+  l.send(a, b);
+  const auto first = l.next(), second = l.next();
+  ASSERT_TRUE(first && second);
+  const address forged = first->from == a ? second->from : first->from;
+  EXPECT_NE(forged, a);
+  l.send(b, forged);
+  EXPECT_FALSE(l.next());
+  EXPECT_EQ(l.net.forgeries().at(forged).from_bytes, 1u);
+  EXPECT_EQ(l.net.forgeries().at(forged).to_bytes, 1u);
+}
+
 TEST(pattern, finds_the_first_wrong_byte) {
   const slice whole = make_pattern(9, 3, 5000);
   EXPECT_FALSE(find_difference(9, 3, whole));

@@ -79,10 +79,14 @@ void add_migration(scenario& s, random& r) {
     s.migrations.push_back(r.between(50ms, 2s));
 }
 
+void add_forgery(scenario& s, random& r) {
+  both(s, [&](link_options& l) { l.forge = r.uniform() * 0.05; });
+}
+
 void add_everything(scenario& s, random& r) {
-  static constexpr std::array<apply, 10> all{
-      add_loss,      add_bursts,   add_reordering, add_duplication, add_corruption,
-      add_rebinding, add_blackout, make_mtu_small, add_marks,       make_narrow};
+  static constexpr std::array<apply, 11> all{
+      add_loss,     add_bursts,     add_reordering, add_duplication, add_corruption, add_rebinding,
+      add_blackout, make_mtu_small, add_marks,      make_narrow,     add_forgery};
   for (const auto& one : all)
     if (r.chance(0.5)) one(s, r);
   // Together they would starve the handshake.
@@ -96,9 +100,9 @@ void add_everything(scenario& s, random& r) {
 void nothing(scenario&, random&) {}
 
 constexpr std::array<apply, trouble_kinds> makers{
-    nothing,        add_loss,      add_bursts,    add_reordering, add_duplication,
-    add_corruption, add_rebinding, add_blackout,  make_mtu_small, add_marks,
-    make_narrow,    add_migration, add_everything};
+    nothing,        add_loss,      add_bursts,   add_reordering, add_duplication,
+    add_corruption, add_rebinding, add_blackout, make_mtu_small, add_marks,
+    make_narrow,    add_migration, add_forgery,  add_everything};
 
 /// Windows from tiny to default: small ones make flow control the usual state.
 quic::transport_options draw_transport(random& r) {
@@ -135,8 +139,9 @@ void draw_links(scenario& s, random& r) {
 
 std::string_view to_string(trouble kind) noexcept {
   static constexpr std::array<std::string_view, trouble_kinds> names{
-      "none",     "loss",      "bursts",    "reordering", "duplication", "corruption", "rebinding",
-      "blackout", "small_mtu", "ecn_marks", "narrow",     "migration",   "everything"};
+      "none",       "loss",      "bursts",   "reordering", "duplication",
+      "corruption", "rebinding", "blackout", "small_mtu",  "ecn_marks",
+      "narrow",     "migration", "forgery",  "everything"};
   return names[static_cast<std::size_t>(kind)];
 }
 

@@ -24,9 +24,10 @@ enum class trouble : std::uint8_t {
   ecn_marks,
   narrow,     ///< low rate, short queue
   migration,  ///< the client moves to another address by itself
+  forgery,    ///< somebody on the way copies datagrams from addresses of his own
   everything,
 };
-inline constexpr std::size_t trouble_kinds = 13;
+inline constexpr std::size_t trouble_kinds = 14;
 std::string_view to_string(trouble kind) noexcept;
 
 /// How a connection comes to its end.

@@ -244,6 +244,10 @@ void simulation::finish_vanishing() {
 // Checking ----------------------------------------------------------------------------------------
 
 void simulation::check_ends(bool orderly) {
+  for (const auto& [victim, bytes] : world_.net().forgeries())
+    demand(bytes.to_bytes <= 3 * bytes.from_bytes,
+           std::format("{} bytes from {} were answered by {}", bytes.from_bytes, victim.to_string(),
+                       bytes.to_bytes));
   for (auto& s : sessions_) {
     for (auto& complaint : s->book->judge(orderly)) demand(false, complaint);
     for (const auto& record : s->book->streams)
