@@ -12,9 +12,13 @@
 
 namespace weft::quic {
 
+namespace detail {
+class waiter;
+}
+
 /// A bidirectional QUIC stream with the interface of a connected socket: Asio's AsyncReadStream and
-/// AsyncWriteStream, so that asio::ssl, HTTP libraries and any protocol written for such streams run
-/// over it unchanged.
+/// AsyncWriteStream, so that asio::ssl, HTTP libraries and any protocol written for such streams
+/// run over it unchanged.
 ///
 /// `close()` is abortive (RESET_STREAM and STOP_SENDING) and safe beside a pending read or write,
 /// which complete with operation_aborted. `shutdown_send()` is the orderly half-close.
@@ -66,12 +70,16 @@ class stream_socket {
 
   template <class Buffer, class Buffers>
   static Buffer first_buffer(const Buffers& buffers) {
-    for (auto i = asio::buffer_sequence_begin(buffers); i != asio::buffer_sequence_end(buffers); ++i)
+    for (auto i = asio::buffer_sequence_begin(buffers); i != asio::buffer_sequence_end(buffers);
+         ++i)
       if (Buffer b{*i}; b.size() != 0) return b;
     return {};
   }
   void start_read(asio::mutable_buffer target, handler done);
   void start_write(asio::const_buffer source, handler done);
+  template <class Outcome, class Step, class Buffer>
+  void finish_or_wait(const Outcome& outcome, detail::waiter* place, Step attempt, Buffer buffer,
+                      handler done);
 
   struct impl;
   std::shared_ptr<impl> impl_;
