@@ -18,17 +18,17 @@ class endpoint;
 /// Something happened to a connection as a whole.
 struct connection_event {
   enum class kind : std::uint8_t {
-    handshake_done,     ///< keys are there: `session()` is complete, streams flow
-    early_data_ready,   ///< client: streams may be opened, as 0-RTT
-    early_data_rejected,///< client: streams opened early are gone; open and send again
-    incoming_stream,    ///< `accept_stream()` has one
-    stream_credit,      ///< a peer's MAX_STREAMS arrived after `open_stream` failed for lack of it
-    datagram,           ///< `read_datagram()` has one
-    datagram_room,      ///< `send_datagram` accepts again
-    new_session,        ///< client: `resumption()` changed
-    path_changed,       ///< `current_path()` changed: migration or rebinding, validated
-    migration_failed,   ///< the new path did not validate; the old one stays
-    closed,             ///< last event: `close_reason()` says why
+    handshake_done,       ///< keys are there: `session()` is complete, streams flow
+    early_data_ready,     ///< client: streams may be opened, as 0-RTT
+    early_data_rejected,  ///< client: streams opened early are gone; open and send again
+    incoming_stream,      ///< `accept_stream()` has one
+    stream_credit,     ///< a peer's MAX_STREAMS arrived after `open_stream` failed for lack of it
+    datagram,          ///< `read_datagram()` has one
+    datagram_room,     ///< `send_datagram` accepts again
+    new_session,       ///< client: `resumption()` changed
+    path_changed,      ///< `current_path()` changed: migration or rebinding, validated
+    migration_failed,  ///< the new path did not validate; the old one stays
+    closed,            ///< last event: `close_reason()` says why
   };
   kind what;
 };

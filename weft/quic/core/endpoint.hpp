@@ -13,7 +13,7 @@ namespace weft::quic::core {
 struct transmit {
   weft::path path;
   weft::ecn ecn = weft::ecn::not_ect;
-  std::size_t size = 0;     ///< bytes written to the caller's buffer
+  std::size_t size = 0;  ///< bytes written to the caller's buffer
   std::size_t segment = 0;
 };
 

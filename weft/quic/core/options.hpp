@@ -37,8 +37,8 @@ struct transport_options {
   /// Streams the peer may have open at once; credit is renewed in batches as they close.
   std::uint64_t max_bidi_streams = 1024;
   std::uint64_t max_uni_streams = 128;
-  /// Bytes a stream, and all of a connection, keeps for sending: queued plus unacknowledged. A single
-  /// write larger than either still completes, piece by piece.
+  /// Bytes a stream, and all of a connection, keeps for sending: queued plus unacknowledged. A
+  /// single write larger than either still completes, piece by piece.
   std::size_t stream_send_buffer = std::size_t{4} << 20;
   std::size_t connection_send_buffer = std::size_t{32} << 20;
 
@@ -61,8 +61,8 @@ struct transport_options {
 /// Source of random bytes. Injectable, so that its failure is testable. Returns false on failure.
 using random_source = std::function<bool(mutable_bytes)>;
 
-/// What a client keeps to resume a session: TLS ticket, transport parameters, address token. Opaque;
-/// may be stored. Only for the server name it came from.
+/// What a client keeps to resume a session: TLS ticket, transport parameters, address token.
+/// Opaque; may be stored. Only for the server name it came from.
 struct resumption {
   std::vector<std::uint8_t> state;
   bool empty() const noexcept { return state.empty(); }
@@ -90,8 +90,8 @@ struct server_config {
 struct endpoint_options {
   /// Carried, masked, in every connection id this endpoint issues; see `shard_of`.
   std::uint8_t shard = 0;
-  /// Keys stateless-reset tokens, address tokens and the connection-id mask. All shards of a server,
-  /// and its next incarnation, share it. All zero: drawn from `random`.
+  /// Keys stateless-reset tokens, address tokens and the connection-id mask. All shards of a
+  /// server, and its next incarnation, share it. All zero: drawn from `random`.
   std::array<std::uint8_t, 32> secret{};
   random_source random;  ///< empty: the operating system's, through the TLS library
   std::shared_ptr<memory_budget> memory;  ///< empty: unlimited
@@ -106,6 +106,8 @@ struct connection_stats {
   std::uint64_t trains_sent = 0, datagrams_sent = 0, padded_datagrams = 0;
   std::uint64_t streams_opened = 0, streams_accepted = 0, streams_closed = 0;
   std::uint64_t key_updates = 0, migrations = 0;
+  /// DATAGRAM payloads given up in our queues, either way: overflow, or a path grown too narrow.
+  std::uint64_t datagrams_dropped = 0;
   std::size_t path_mtu = 0;       ///< UDP payload bytes
   std::size_t send_buffered = 0;  ///< queued plus unacknowledged
   std::size_t receive_buffered = 0;
@@ -121,9 +123,9 @@ struct path_stats {
 /// Figures of an endpoint: what it did with datagrams that belong to no connection.
 struct endpoint_stats {
   std::uint64_t datagrams_received = 0;
-  std::uint64_t dropped_unknown = 0;    ///< neither ours nor an Initial
+  std::uint64_t dropped_unknown = 0;  ///< neither ours nor an Initial
   std::uint64_t dropped_malformed = 0;
-  std::uint64_t dropped_overload = 0;   ///< handshake or connection limit
+  std::uint64_t dropped_overload = 0;  ///< handshake or connection limit
   std::uint64_t wrong_shard = 0;
   std::uint64_t version_negotiations = 0, retries = 0, stateless_resets = 0;
   std::uint64_t tokens_rejected = 0;

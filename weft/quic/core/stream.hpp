@@ -5,23 +5,34 @@
 
 #include <weft/base/error.hpp>
 #include <weft/base/slice.hpp>
+#include <weft/quic/core/intrusive_list.hpp>
+#include <weft/quic/core/scheduler.hpp>
+#include <weft/quic/core/slice_queue.hpp>
 
 namespace weft::quic::core {
 
 class connection;
+namespace detail {
+class connection_impl;
+struct callbacks;
+}  // namespace detail
 
 /// RFC 9000 §2.1: the two low bits tell initiator and direction.
 using stream_id = std::int64_t;
-constexpr bool is_bidirectional(stream_id id) noexcept { return (id & 2) == 0; }
-constexpr bool is_server_initiated(stream_id id) noexcept { return (id & 1) != 0; }
+constexpr bool is_bidirectional(stream_id id) noexcept {
+  return (id & 2) == 0;
+}
+constexpr bool is_server_initiated(stream_id id) noexcept {
+  return (id & 1) != 0;
+}
 
 /// What changed since the owner last looked. Bits of `stream::take_events()`.
 enum stream_event : std::uint8_t {
-  readable = 1,   ///< `read()` or `read_state()` has news: bytes, end, or reset
-  writable = 2,   ///< `writable()` grew from less than what was asked, or the write side ended
-  stopped = 4,    ///< the peer sent STOP_SENDING
-  drained = 8,    ///< everything written, FIN included, is acknowledged
-  closed = 16,    ///< both directions are over, or the connection is
+  readable = 1,  ///< `read()` or `read_state()` has news: bytes, end, or reset
+  writable = 2,  ///< `writable()` grew from less than what was asked, or the write side ended
+  stopped = 4,   ///< the peer sent STOP_SENDING
+  drained = 8,   ///< everything written, FIN included, is acknowledged
+  closed = 16,   ///< both directions are over, or the connection is
 };
 
 /// One stream of a connection, as a state machine. Owned by its connection: the pointer is valid
@@ -75,8 +86,14 @@ class stream {
   std::uint8_t take_events() noexcept;
 
  private:
-  // The rest of the declaration belongs to the core's author.
-  friend class connection;
+  friend class detail::connection_impl;
+  friend struct detail::callbacks;
+
+  detail::connection_impl& owner() const noexcept;
+  bool can_send() const noexcept;
+  bool can_receive() const noexcept;
+  bool send_open() const noexcept;
+
   connection* connection_ = nullptr;
   stream_id id_ = -1;
   std::size_t receive_buffered_ = 0;
@@ -87,6 +104,34 @@ class stream {
   bool early_data_ = false;
   bool closed_ = false;
   std::uint8_t events_ = 0;
+
+  bool local_ = false;       // we opened it
+  bool accepted_ = false;    // its owner knows it
+  bool released_ = false;    // its owner has let go
+  bool reported_ = false;    // handed out by poll_stream, events not taken yet
+  bool stop_sent_ = false;   // our STOP_SENDING
+  bool reset_sent_ = false;  // our RESET_STREAM, asked for by us or by the peer
+  bool finish_asked_ = false;
+  bool fin_sent_ = false;
+  bool flow_blocked_ = false;  // waits for MAX_STREAM_DATA
+  bool fin_alone_ = false;     // in a frame without bytes
+
+  // Bytes [0, send_next_) of the queue were handed to a packet at least once and stay where they
+  // are until acknowledged.
+  detail::slice_queue send_queue_;
+  std::size_t send_next_ = 0;         // first slice with bytes never sent
+  std::size_t send_next_offset_ = 0;  // and where they begin in it
+  std::size_t unsent_ = 0;
+
+  detail::slice_queue receive_queue_;
+  std::size_t credit_due_ = 0;  // read bytes whose MAX_STREAM_DATA is not given back yet
+
+  detail::schedule_entry schedule_;
+  detail::list_hook<stream> all_hook_;
+  detail::list_hook<stream> ready_hook_;
+  detail::list_hook<stream> incoming_hook_;
+  detail::list_hook<stream> fin_hook_;
+  detail::list_hook<stream> room_hook_;
 };
 
 }  // namespace weft::quic::core

@@ -1,0 +1,265 @@
+#pragma once
+
+#include <ngtcp2/ngtcp2.h>
+#include <ngtcp2/ngtcp2_crypto.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <weft/quic/core/connection.hpp>
+#include <weft/quic/core/endpoint.hpp>
+#include <weft/quic/core/hub.hpp>
+#include <weft/quic/core/memory_account.hpp>
+#include <weft/quic/core/native.hpp>
+#include <weft/quic/core/scheduler.hpp>
+#include <weft/quic/core/stream.hpp>
+#include <weft/quic/core/tls_glue.hpp>
+
+namespace weft::quic::core::detail {
+
+class connection_impl;
+struct packet_in_work;
+using connection_hook = list_hook<connection_impl>;
+
+/// How a server came to believe (or not) in a client's address.
+struct accepted_initial {
+  const ngtcp2_pkt_hd& header;
+  address_validation::verdict token = address_validation::verdict::none;
+  ngtcp2_cid original{};  ///< with verdict::retried
+};
+
+/// The lists through which connections tell the endpoint that they want something.
+struct connection_lists;
+
+/// The machine behind `connection`. The library's callbacks (callbacks.cpp) only change state and
+/// note events; nothing here calls the owner.
+class connection_impl final : public connection, public route_target, public timer_node {
+ public:
+  connection_impl(hub& shared, connection_lists& lists, const path& where,
+                  const transport_options& options, bool server);
+  ~connection_impl() override;
+
+  result<> begin_client(std::string_view host, const client_config& config,
+                        std::shared_ptr<SSL_CTX> context, time_point now);
+  result<> begin_server(const accepted_initial& initial, const server_config& config,
+                        std::shared_ptr<SSL_CTX> context, time_point now);
+
+  // The endpoint's side ---------------------------------------------------------------------------
+  void receive(const ngtcp2_path& native, const path& from, ecn mark, bytes datagram,
+               time_point now);
+  void expired(time_point now) override;
+  void on_session(SSL_SESSION* session) noexcept;
+  std::optional<transmit> write_train(mutable_bytes buffer, time_point now);
+  bool has_more() const noexcept { return more_; }
+  /// An owner may see it: a server's after the handshake, or with permitted early data.
+  bool announced() const noexcept { return announced_; }
+  bool dead() const noexcept { return native_ == nullptr; }
+  std::vector<std::uint64_t>& ids() noexcept { return ids_; }
+  std::vector<ngtcp2_cid>& initial_ids() noexcept { return initial_ids_; }
+  void add_initial_id(const ngtcp2_cid& id);
+  void trace(std::string_view text) noexcept;
+
+  // connection ------------------------------------------------------------------------------------
+  bool is_server() const noexcept override { return server_; }
+  state current_state() const noexcept override { return state_; }
+  const error& close_reason() const noexcept override { return reason_; }
+  const path& current_path() const noexcept override { return path_; }
+  const tls::session_info& session() const noexcept override { return session_; }
+  connection_stats stats() const override;
+  std::vector<path_stats> paths() const override { return paths_; }
+  quic::resumption resumption() const override { return resumption_.pack(); }
+  std::optional<connection_event> poll_event() override;
+  stream* poll_stream() override;
+  result<stream*> open_stream(bool bidirectional) override;
+  stream* accept_stream() override;
+  void release(stream& s, std::uint64_t code) override;
+  std::size_t max_datagram() const noexcept override;
+  result<> send_datagram(slice payload) override;
+  std::optional<slice> read_datagram() override;
+  void close(std::uint64_t application_code, std::string_view reason, time_point now) override;
+  result<> migrate(const path& to, bool immediate, time_point now) override;
+  result<> update_keys(time_point now) override;
+  void ping(time_point now) override;
+
+  // For stream ------------------------------------------------------------------------------------
+  slice read(stream& s, std::size_t limit);
+  std::size_t writable(const stream& s) const noexcept;
+  result<> write(stream& s, slice data);
+  result<> finish(stream& s);
+  void reset(stream& s, std::uint64_t code);
+  void stop_sending(stream& s, std::uint64_t code);
+  void set_priority(stream& s, std::uint8_t urgency, bool incremental);
+  void events_taken(stream& s) noexcept;
+  void wait_for_room(stream& s) noexcept;
+
+  connection_hook dirty_hook;
+  connection_hook ready_hook;
+  connection_hook grave_hook;
+  std::size_t index = 0;  ///< the endpoint's
+
+ private:
+  friend struct callbacks;
+  using kind = connection_event::kind;
+
+  // Life (connection_impl.cpp)
+  result<> start(const ngtcp2_cid& dcid, const ngtcp2_cid& scid, std::uint32_t version,
+                 const ngtcp2_settings& settings, const ngtcp2_transport_params& params);
+  result<> resume(const client_config& config);
+  std::uint64_t initial_window() const noexcept;
+  ngtcp2_tstamp stamp(time_point now) noexcept;
+  void after_library(time_point now);
+  void fail_library(int code, time_point now);
+  error explain(int code);
+  error explain_peer_close();
+  void end(error why, std::vector<std::uint8_t> packet, bool linger, time_point now);
+  std::vector<std::uint8_t> closing_packet(const ngtcp2_ccerr& why, time_point now);
+  void signal(kind what) noexcept;
+  void announce() noexcept;
+  void make_ready() noexcept;
+  void make_dirty() noexcept;
+  void handshake_over() noexcept;
+  void refresh_path() noexcept;
+  path_stats& stats_of(const path& where);
+  void arm(time_point now);
+
+  // Streams (streams.cpp)
+  stream& new_stream(stream_id id, bool local);
+  void recycle(stream& s) noexcept;
+  void signal(stream& s, std::uint8_t events) noexcept;
+  void end_stream(stream& s) noexcept;
+  void end_streams() noexcept;
+  void abandon(stream& s, std::uint64_t code) noexcept;
+  void on_stream_data(stream& s, bytes data, bool fin);
+  void append_received(stream& s, bytes data);
+  void on_acknowledged(stream& s, std::size_t count) noexcept;
+  void on_stream_closed(stream& s) noexcept;
+  void drop_unsent(stream& s) noexcept;
+  void drop_unread(stream& s) noexcept;
+  void schedule(stream& s) noexcept;
+  void unschedule(stream& s) noexcept;
+  void return_credit(std::size_t count) noexcept;
+  void grant_credit() noexcept;
+  std::uint64_t window_target() noexcept;
+  bool starved() const noexcept;
+  void wake_writers() noexcept;
+  void return_stream_credit(const stream& s) noexcept;
+  bool has_room() const noexcept;
+  void on_datagram(bytes payload);
+
+  // Writing (write.cpp)
+  static constexpr std::size_t max_segments = 64;
+  struct written {
+    ngtcp2_ssize size = 0;
+    path where;
+    ecn mark = ecn::not_ect;
+  };
+  written write_one(std::uint8_t* dest, std::size_t size, ngtcp2_tstamp now);
+  ngtcp2_ssize fill_packet(packet_in_work& packet);
+  /// One frame's worth. Returns as the library does, WRITE_MORE included.
+  ngtcp2_ssize put_stream(packet_in_work& packet, stream* s);
+  ngtcp2_ssize put_datagram(packet_in_work& packet);
+  bool lost_something() noexcept;
+  transmit account(const written& about, std::size_t size, std::size_t segment);
+  void after_write(time_point now, bool wrote);
+  stream* next_stream() noexcept;
+  void sent(stream& s, std::size_t count, bool fin) noexcept;
+  bool may_hold(time_point now) const noexcept;
+  bool nothing_queued() const noexcept;
+  std::optional<transmit> take_stash(mutable_bytes buffer);
+
+  hub& hub_;
+  connection_lists& lists_;
+  ngtcp2_conn* native_ = nullptr;
+  tls_session tls_;
+  std::shared_ptr<SSL_CTX> context_;
+  ngtcp2_crypto_conn_ref reference_{};
+  transport_options options_;
+  const bool server_;
+  bool announced_ = false;
+  bool may_announce_early_ = false;
+  bool handshake_counted_ = false;
+  bool handshake_complete_ = false;
+  bool confirmed_ = false;
+  bool early_attempted_ = false;
+  bool random_failed_ = false;
+  bool memory_failed_ = false;
+  bool stateless_reset_ = false;
+  bool keys_prepared_ = false;
+  bool path_news_ = false;
+  bool path_validated_ = false;
+  bool wrote_ = false;
+  bool more_ = false;
+  bool control_due_ = false;  // something besides acknowledgements must go out
+  bool ping_due_ = false;
+  bool want_streams_ = false;
+  bool datagrams_turn_ = true;
+  bool want_datagram_room_ = false;
+  state state_ = state::handshaking;
+  error reason_{errc::closed, layer::quic, "still open"};
+  std::string peer_;  // for messages
+  path path_;
+  path known_path_;               // the one its owner was last told of
+  std::optional<error> refused_;  // a handshake that TLS accepts and we do not
+  tls::session_info session_;
+  resumption_parts resumption_;
+  std::uint32_t pending_events_ = 0;
+  int validating_ = 0;
+
+  std::vector<std::uint64_t> ids_;
+  std::vector<ngtcp2_cid> initial_ids_;
+
+  // Time. The library aborts when time runs backwards.
+  ngtcp2_tstamp last_stamp_ = 0;
+  time_point hold_until_ = never;
+  std::size_t packets_since_write_ = 0;
+  std::uint64_t lost_seen_ = 0;
+
+  // Streams
+  std::deque<stream> storage_;
+  std::vector<stream*> free_;
+  intrusive_list<stream, &stream::all_hook_> all_;
+  intrusive_list<stream, &stream::ready_hook_> ready_;
+  intrusive_list<stream, &stream::incoming_hook_> incoming_;
+  intrusive_list<stream, &stream::fin_hook_> fins_;
+  intrusive_list<stream, &stream::room_hook_> waiting_for_room_;
+  scheduler scheduler_;
+  std::size_t unsent_ready_ = 0;  // bytes the scheduler may send
+  std::size_t send_buffered_ = 0;
+  struct stream_credit {
+    std::uint64_t limit = 0, granted = 0, opened = 0, returned = 0;
+  } bidi_credit_, uni_credit_;
+
+  // Receiving
+  memory_account memory_;
+  arena arena_{64 * 1024};
+  std::size_t receive_buffered_ = 0;
+  std::uint64_t arena_copied_ = 0;  // since nothing was unread
+  std::uint64_t received_total_ = 0, granted_total_ = 0;
+  std::uint64_t credit_due_ = 0, credit_step_ = 0;
+
+  std::deque<slice> datagrams_out_, datagrams_in_;
+  std::size_t datagrams_out_size_ = 0, datagrams_in_size_ = 0;
+
+  std::vector<std::uint8_t> stash_;
+  written stash_about_;
+
+  std::vector<path_stats> paths_;
+  std::size_t path_index_ = 0;
+  mutable connection_stats counters_;
+};
+
+struct connection_lists {
+  intrusive_list<connection_impl, &connection_impl::dirty_hook> dirty;
+  intrusive_list<connection_impl, &connection_impl::ready_hook> ready;
+  /// Ended without an owner ever knowing them.
+  intrusive_list<connection_impl, &connection_impl::grave_hook> ended;
+};
+
+/// The table of functions the protocol library calls.
+const ngtcp2_callbacks& client_callbacks() noexcept;
+const ngtcp2_callbacks& server_callbacks() noexcept;
+void write_qlog(void* user, std::uint32_t flags, const void* data, std::size_t size) noexcept;
+
+}  // namespace weft::quic::core::detail
