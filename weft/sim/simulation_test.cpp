@@ -22,7 +22,8 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
+// <sanitizer/allocator_interface.h>, which is not everywhere where the sanitizer is.
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 #endif
 
 namespace weft::sim {
