@@ -36,12 +36,17 @@ struct server_options {
   udp::options socket{};
   quic::loop_options loop{};
   std::function<void(std::string_view)> key_log{};
-  /// Receives one line per fault in a handler or connection. Empty: standard error.
+  /// Receives one line per fault in a handler or connection, on the thread of its shard. Empty:
+  /// standard error.
   std::function<void(std::string_view)> log{};
 };
 
 /// Serves services on every shard of a runtime: native protocol over QUIC, and over TLS/TCP on the
 /// same port. Create, `add`, `start`; the runtime runs it.
+///
+/// Start it before the runtime runs, or, with one shard, on that shard. Destroying it ends all
+/// calls at once: after `shutdown` is done, when the runtime has stopped, or, with one shard, on
+/// that shard.
 class server {
  public:
   server(runtime& on, server_options options);
@@ -65,7 +70,8 @@ class server {
   /// The bound address, port included. After `start`.
   address local_address() const;
   /// Graceful: refuses new calls, lets running ones finish until `grace` has passed, then ends them
-  /// with `unavailable`, closes, and calls `done` on shard 0. Thread-safe; later calls only shorten.
+  /// with `unavailable`, closes, and calls `done` on shard 0. Thread-safe; later calls only
+  /// shorten.
   void shutdown(duration grace, std::function<void()> done = {});
 
   /// One shard's parts, for tests and figures; from that shard's thread.

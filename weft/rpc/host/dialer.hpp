@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/rpc/host/channel.hpp>
+#include <weft/rpc/native/session.hpp>
+#include <weft/tcp/connector.hpp>
+
+namespace weft::rpc::detail {
+
+/// Where a channel leads: "greet.example:8443", "127.0.0.1:8443", "[::1]:8443".
+struct target {
+  std::string text;
+  std::string host;
+  std::string port;
+  std::optional<address> numeric;  ///< when no name has to be looked up
+
+  /// errc::invalid_argument, saying what is missing.
+  static weft::result<target> parse(std::string_view text);
+};
+
+/// A connected way to the server and what the channel wants to know of it.
+struct link {
+  std::shared_ptr<transport> calls;
+  /// The QUIC connection beneath; null over TCP. Lives as long as `calls`.
+  quic::connection* connection = nullptr;
+  /// Made with 0-RTT: until the handshake is done, what is sent may be a replay.
+  bool early = false;
+
+  bool usable() const noexcept { return calls && calls->usable(); }
+  /// What is sent now cannot be replayed by somebody else.
+  bool confirmed() const noexcept {
+    return !early || !connection || !connection->session().cipher.empty();
+  }
+};
+
+/// Makes a channel's connections, one after another: looks names up, dials, opens the protocol.
+/// Coroutines refer to the dialer, which outlives them.
+class dialer {
+ public:
+  dialer(io::shard& shard, target to, const channel_options& options);
+
+  /// Tries every address. `early` permits 0-RTT where there is something to resume.
+  task<weft::result<link>> dial(bool early);
+  /// Keeps what the next connection can resume from.
+  void remember(const link& last);
+  /// Ends all connections. Waits a little for their farewell.
+  task<> drain();
+
+ private:
+  task<weft::result<std::vector<address>>> resolve();
+  task<weft::result<link>> dial_address(address to, bool early, duration patience);
+  task<weft::result<link>> dial_quic(address to, bool early, duration patience);
+  task<weft::result<link>> dial_tcp(address to, duration patience);
+  tls::client_options tls_options(std::vector<std::string> alpn) const;
+  native::session_options session_options() const;
+
+  io::shard& shard_;
+  target to_;
+  const channel_options& options_;
+  std::optional<quic::endpoint> endpoint_;
+  std::optional<tcp::connector> connector_;
+  quic::resumption resumption_;
+};
+
+}  // namespace weft::rpc::detail

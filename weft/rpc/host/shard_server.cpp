@@ -1,0 +1,218 @@
+#include <weft/rpc/host/shard_server.hpp>
+
+#include <utility>
+
+#include <asio/co_spawn.hpp>
+
+#include <weft/rpc/describe.hpp>
+#include <weft/rpc/host/one_stream.hpp>
+
+namespace weft::rpc::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What handlers that do not heed cancellation, and peers that do not answer, get beyond the grace.
+constexpr duration last_grace = 1s;
+// A client that asked for one stream opens it at once.
+constexpr duration first_stream_timeout = 10s;
+
+status stopped() {
+  return {code::unavailable, "the server is shutting down"};
+}
+
+transport_info info_of(const quic::connection& connection, std::string_view name) {
+  const auto& path = connection.current_path();
+  const auto& session = connection.session();
+  return {name, path.local, path.remote, session.group, session.cipher};
+}
+
+}  // namespace
+
+shard_server::shard_server(io::shard& shard, std::shared_ptr<const server_setup> setup)
+    : shard_{shard},
+      setup_{std::move(setup)},
+      router_{shard, setup_->options.interceptors, setup_->log} {}
+
+weft::result<> shard_server::add(std::shared_ptr<service_handler> handler) {
+  return router_.add(std::move(handler));
+}
+
+weft::result<> shard_server::listen(const address& at, bool shared_port) {
+  auto config = setup_->endpoint;
+  config.core.shard = static_cast<std::uint8_t>(shard_.index());
+  config.socket.reuse_port = shared_port;
+  auto bound = quic::endpoint::listen(shard_, at, setup_->quic, std::move(config));
+  if (!bound) return std::unexpected{std::move(bound).error()};
+  endpoint_.emplace(std::move(*bound));
+  if (!setup_->tls) return {};
+  tcp::listen_options options;
+  options.reuse_port = shared_port;
+  options.on_failed_handshake = [log = setup_->log](const error& why, const address& peer) {
+    log("rpc: " + peer.to_string() + " did not complete its TLS handshake: " + why.message());
+  };
+  auto listening = tcp::listener::listen(shard_, at.with_port(endpoint_->local_address().port()),
+                                         *setup_->tls, std::move(options));
+  if (!listening) {
+    endpoint_.reset();
+    return std::unexpected{std::move(listening).error()};
+  }
+  listener_ = std::move(*listening);
+  return {};
+}
+
+void shard_server::start() {
+  spawn(accept_quic(shared_from_this()));
+  if (listener_) spawn(accept_tcp(shared_from_this()));
+}
+
+// Accepting
+// ------------------------------------------------------------------------------------------
+
+task<> shard_server::accept_quic(self_ptr self) {
+  for (;;) {
+    auto connection = co_await self->endpoint_->accept();
+    if (!connection) {
+      if (!self->stopping_) self->setup_->log("rpc: accepting: " + connection.error().to_string());
+      co_return;
+    }
+    if (self->stopping_)
+      connection->close(0, "the server is shutting down");
+    else
+      self->serve_quic(std::move(*connection));
+  }
+}
+
+void shard_server::serve_quic(quic::connection connection) {
+  if (connection.session().alpn == native::alpn_one_stream)
+    return spawn(await_stream(shared_from_this(), std::move(connection)));
+  adopt(native::serve(std::move(connection), shard_, router_, session_options()));
+}
+
+task<> shard_server::await_stream(self_ptr self, quic::connection connection) {
+  auto shared = std::make_shared<quic::connection>(std::move(connection));
+  io::timer alarm;
+  self->shard_.arm(alarm, io::now() + first_stream_timeout,
+                   [&shared](time_point) { shared->close(0, "no stream was opened"); });
+  auto stream = co_await shared->accept_stream();
+  if (!stream || self->stopping_) co_return;
+  self->shard_.disarm(alarm);
+  const auto info = info_of(*shared, "quic-one-stream");
+  std::string subject = shared->session().peer_subject;
+  self->adopt(native::serve(one_stream(std::move(shared), std::move(*stream)), info,
+                            std::move(subject), self->shard_, self->router_,
+                            self->session_options()));
+}
+
+task<> shard_server::accept_tcp(self_ptr self) {
+  while (!self->stopping_) {
+    auto stream = co_await self->listener_->accept();
+    if (!stream || self->stopping_) co_return;
+    const tcp::stream& from = **stream;
+    const transport_info info{"tls-tcp", from.local_address(), from.remote_address(),
+                              from.session().group, from.session().cipher};
+    std::string subject = from.session().peer_subject;
+    self->adopt(native::serve(std::move(*stream), info, std::move(subject), self->shard_,
+                              self->router_, self->session_options()));
+  }
+}
+
+native::session_options shard_server::session_options() const {
+  return {.limits = setup_->options.limits,
+          .compressions = setup_->options.compressions,
+          .memory = setup_->memory};
+}
+
+// Sessions
+// -------------------------------------------------------------------------------------------
+
+void shard_server::adopt(std::unique_ptr<native::server_session> session) {
+  auto* raw = session.get();
+  sessions_.push_back(std::move(session));
+  spawn(watch(shared_from_this(), raw));
+}
+
+// Does not hold the session: dropping it while it waits drops the wait.
+task<> shard_server::watch(self_ptr self, native::server_session* session) {
+  co_await session->finished();
+  // Not from inside the session's own last words.
+  co_await asio::post(asio::deferred);
+  self->sessions_.remove_if([&](const session_ptr& s) { return s.get() == session; });
+  self->session_ended_.notify();
+}
+
+task<> shard_server::drain(held_session held) {
+  co_await held.session->drain();
+  held.session->close(stopped());
+}
+
+// Turns new connections away while running calls end.
+task<> shard_server::refuse(self_ptr self, time_point deadline) {
+  co_await self->endpoint_->drain(deadline);
+}
+
+void shard_server::end_sessions() noexcept {
+  for (const auto& session : std::list{sessions_}) session->close(stopped());
+}
+
+void shard_server::spawn(task<> work) {
+  asio::co_spawn(shard_.get_executor(), std::move(work),
+                 [log = setup_->log](std::exception_ptr failure) {
+                   if (!failure) return;
+                   try {
+                     std::rethrow_exception(failure);
+                   } catch (const std::exception& e) {
+                     log(std::string{"rpc: a session failed: "} + e.what());
+                   }
+                 });
+}
+
+// Ending
+// ---------------------------------------------------------------------------------------------
+
+void shard_server::shutdown(time_point deadline, std::function<void()> done) {
+  stopping_ = true;
+  if (listener_) listener_->close();
+  spawn(refuse(shared_from_this(), deadline < never - last_grace ? deadline + last_grace : never));
+  for (const auto& session : sessions_) spawn(drain({shared_from_this(), session}));
+  shard_.arm(deadline_, deadline, [this](time_point) {
+    end_sessions();
+    session_ended_.notify();
+  });
+  spawn(finish(shared_from_this(), std::move(done)));
+}
+
+void shard_server::hurry(time_point deadline) {
+  if (deadline_.armed() && deadline < deadline_.deadline()) shard_.rearm(deadline_, deadline);
+}
+
+task<> shard_server::finish(self_ptr self, std::function<void()> done) {
+  io::timer alarm;
+  bool late = false;
+  while (!self->sessions_.empty() && !late) {
+    if (!self->deadline_.armed() && !alarm.armed())
+      self->shard_.arm(alarm, io::now() + last_grace, [&](time_point) {
+        late = true;
+        self->session_ended_.notify();
+      });
+    (void)co_await self->session_ended_.wait();
+  }
+  self->shard_.disarm(self->deadline_);
+  if (late) self->setup_->log("rpc: handlers that did not end in time were abandoned");
+  self->sessions_.clear();
+  co_await self->endpoint_->drain(io::now() + last_grace);
+  // Here rather than in the destructor, which may run on another thread.
+  self->endpoint_.reset();
+  self->listener_.reset();
+  done();
+}
+
+void shard_server::abandon() noexcept {
+  stopping_ = true;
+  shard_.disarm(deadline_);
+  sessions_.clear();
+  if (listener_) listener_->close();
+  if (endpoint_) endpoint_->close();
+}
+
+}  // namespace weft::rpc::detail

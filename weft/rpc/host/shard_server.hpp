@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+
+#include <weft/rpc/host/server.hpp>
+#include <weft/rpc/native/session.hpp>
+#include <weft/tcp/listener.hpp>
+
+namespace weft::rpc::detail {
+
+/// What all shards of a server share. Immutable once the server has started.
+struct server_setup {
+  server_options options;
+  std::shared_ptr<memory_budget> memory;
+  std::function<void(std::string_view)> log;
+  quic::server_config quic;
+  quic::endpoint_config endpoint;
+  std::optional<tcp::server_tls> tls;
+};
+
+/// A server's part on one shard: sockets, router, sessions. That shard's thread only. Coroutines
+/// hold it, so that it may be let go of while they unwind.
+class shard_server : public std::enable_shared_from_this<shard_server> {
+ public:
+  shard_server(io::shard& shard, std::shared_ptr<const server_setup> setup);
+
+  rpc::router& router() noexcept { return router_; }
+  quic::endpoint& endpoint() noexcept { return *endpoint_; }
+
+  weft::result<> add(std::shared_ptr<service_handler> handler);
+  /// Binds QUIC to `at`, and TCP to the port that gave. errc::system (EADDRINUSE) when only one of
+  /// the two was free.
+  weft::result<> listen(const address& at, bool shared_port);
+  /// Accepts from now on.
+  void start();
+  /// Stops accepting, refuses new calls, lets running ones end until `deadline`, then ends them.
+  /// Calls `done` when nothing is left. Once.
+  void shutdown(time_point deadline, std::function<void()> done);
+  /// Moves the deadline of a running shutdown forward.
+  void hurry(time_point deadline);
+  /// Ends everything at once.
+  void abandon() noexcept;
+
+ private:
+  using self_ptr = std::shared_ptr<shard_server>;
+  using session_ptr = std::shared_ptr<native::server_session>;
+
+  /// A session with what it needs to live.
+  struct held_session {
+    self_ptr owner;
+    session_ptr session;  // goes first
+  };
+
+  static task<> accept_quic(self_ptr self);
+  static task<> accept_tcp(self_ptr self);
+  static task<> await_stream(self_ptr self, quic::connection connection);
+  static task<> watch(self_ptr self, native::server_session* session);
+  static task<> drain(held_session held);
+  static task<> refuse(self_ptr self, time_point deadline);
+  static task<> finish(self_ptr self, std::function<void()> done);
+
+  void serve_quic(quic::connection connection);
+  void adopt(std::unique_ptr<native::server_session> session);
+  void end_sessions() noexcept;
+  void spawn(task<> work);
+  native::session_options session_options() const;
+
+  io::shard& shard_;
+  std::shared_ptr<const server_setup> setup_;
+  rpc::router router_;
+  std::optional<quic::endpoint> endpoint_;
+  std::unique_ptr<tcp::listener> listener_;
+  std::list<session_ptr> sessions_;
+  io::event session_ended_;
+  io::timer deadline_;
+  bool stopping_ = false;
+};
+
+}  // namespace weft::rpc::detail
