@@ -23,7 +23,7 @@ struct options {
   std::vector<std::string> only, variants;
   unsigned repetitions = 7;
   unsigned milliseconds = 1000;
-  bool quick = false, list = false, serve = false, no_limits = false;
+  bool quick = false, smoke = false, list = false, serve = false, no_limits = false;
   int client_cpu = 0, server_cpu = 1;
   std::string json;
 };
@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(10, 60'000));
   auto* quick = app.add_flag("--quick", given.quick, "5 repetitions of 250 ms: under 2 minutes");
+  app.add_flag("--smoke", given.smoke, "Once, 30 ms each: does everything run?")->excludes(quick);
   app.add_flag("--list", given.list, "List the cases");
   app.add_flag("--no-limits", given.no_limits, "Skip the machine's own limits");
   app.add_option("--json", given.json, "Also write the results here, one JSON object a line");
@@ -144,6 +145,10 @@ int main(int argc, char** argv) {
   if (*quick) {
     given.repetitions = 5;
     given.milliseconds = 250;
+  }
+  if (given.smoke) {
+    given.repetitions = 1;
+    given.milliseconds = 30;
   }
   return run(given);
 }
