@@ -90,15 +90,15 @@ endfunction()
 # What `./dev test --threads` builds: the tests of everything that runs on an event loop.
 add_custom_target(weft_threaded_tests)
 
-# Public headers, those that do not call themselves "// Internal", must compile alone: one file
+# Public headers, those that do not begin with "// Internal" or "// For tests", must compile alone: one file
 # each, built by the target weft_headers only.
 add_custom_target(weft_headers)
 function(weft_check_headers target folder prefix)
   file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.hpp)
   set(probes)
   foreach(header IN LISTS headers)
-    file(STRINGS ${folder}/${header} internal LIMIT_COUNT 1 REGEX "^// Internal")
-    if(internal)
+    file(STRINGS ${folder}/${header} internal LIMIT_COUNT 1 REGEX "^// (Internal|For tests)")
+    if(internal OR header MATCHES "_test\\.hpp$|^test_")
       continue()
     endif()
     set_property(GLOBAL APPEND PROPERTY WEFT_PUBLIC_HEADERS ${prefix}/${header})
