@@ -71,6 +71,9 @@ void connection_state::add(stream_state& s) noexcept {
 void connection_state::remove(stream_state& s) noexcept {
   (s.previous_ ? s.previous_->next_ : streams_) = s.next_;
   if (s.next_) s.next_->previous_ = s.previous_;
+}
+
+void connection_state::stream_gone() {
   owner_->touch();
   if (!streams_ && !has_handle_) owner_->reap(*this);
 }
@@ -216,7 +219,9 @@ void connection_state::end(error reason) {
   handling_ = false;
   on_stream_ = nullptr;
   owner_->connection_ended(*this);
-  for (auto* s = streams_; s; s = s->next_) s->wake_later();
+  std::vector<stream_ref> all;
+  for (auto* s = streams_; s; s = s->next_) all.emplace_back(s);
+  for (auto& s : std::exchange(all, {})) s->wake();
   for (auto& callback : std::exchange(on_closed_, {})) callback(*ended_);
   for (auto* list : {&openers_[0], &openers_[1], &acceptors_, &ready_waiters_, &datagram_senders_,
                      &datagram_receivers_, &migrators_, &closers_})

@@ -82,7 +82,7 @@ task<result<connection>> endpoint_state::accept(self_ptr self) {
       self->incoming_.pop_front();
       co_return connection_state::make(std::move(next));
     }
-    if (self->closed_ || self->draining_) {
+    if (self->closed_ || (self->draining_ && self->core_->stats().handshakes == 0)) {
       if (self->failure_) co_return std::unexpected{*self->failure_};
       co_return fail(errc::closed, layer::quic, "the endpoint is closed");
     }
@@ -95,14 +95,14 @@ task<result<connection>> endpoint_state::accept(self_ptr self) {
 task<> endpoint_state::drain(self_ptr self, time_point deadline) {
   self->core_->stop_listening();
   self->draining_ = true;
-  self->defer([self] { self->acceptors_.notify_all(); });
   io::timer alarm;
   bool late = false;
   self->shard_->arm(alarm, deadline, [raw = self.get(), &late](time_point) {
     late = true;
     raw->defer([self = raw->shared_from_this()] { self->drainers_.notify_all(); });
   });
-  while (self->open_connections_ > 0 && !late && !self->finished_) {
+  self->touch();
+  while (!self->empty() && !late && !self->finished_) {
     wait_list::node place{self->hub_, self->drainers_};
     if (!co_await place.wait()) break;
   }
@@ -138,7 +138,6 @@ void endpoint_state::handle_dropped() {
 
 void endpoint_state::connection_ended(connection_state& c) {
   --open_connections_;
-  if (open_connections_ == 0) drainers_.notify_all();
   if (c.has_handle_) return;
   if (auto place = std::ranges::find(incoming_, &c, &std::shared_ptr<connection_state>::get);
       place != incoming_.end())
@@ -235,7 +234,22 @@ void endpoint_state::dispatch() {
         accept_new(*c);
       }
     }
-  } while (run_noted_work());
+  } while (run_noted_work() || settle_drain());
+}
+
+// While draining: those who accept learn that nobody else will come, those who wait that all have
+// gone. True when that woke somebody.
+bool endpoint_state::settle_drain() {
+  if (!draining_ || core_->stats().handshakes > 0) return false;
+  const bool any = acceptors_.front() || (empty() && drainers_.front());
+  acceptors_.notify_all();
+  if (empty()) drainers_.notify_all();
+  return any;
+}
+
+// A handshake under way counts: its client may know itself connected already.
+bool endpoint_state::empty() const noexcept {
+  return open_connections_ == 0 && core_->stats().handshakes == 0;
 }
 
 void endpoint_state::accept_new(core::connection& c) {

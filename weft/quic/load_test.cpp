@@ -108,8 +108,8 @@ class teardown {
     auto ex = co_await asio::this_coro::executor;
     constexpr int victims = 1000;
     for (int i = 0; i < victims; ++i) {
-      if (i % 50 == 0) co_await self.reconnect();
-      while (self.running_ > 60) co_await self.someone_ended_.wait();
+      if (i % 100 == 0) co_await self.reconnect();
+      while (self.running_ > 40) co_await self.someone_ended_.wait();
       ++self.running_;
       asio::co_spawn(ex, i % 3 == 0 ? victim_socket(self) : victim_stream(self),
                      [&self](std::exception_ptr failure) {
@@ -119,18 +119,27 @@ class teardown {
                      });
     }
     while (self.running_ > 0) co_await self.someone_ended_.wait();
-    EXPECT_EQ(self.reads_started_, self.reads_ended_);
-    EXPECT_EQ(self.writes_started_, self.writes_ended_);
+    // What was torn down completes; if something does not, the watchdog says so.
+    while (self.reads_ended_ < self.reads_started_ || self.writes_ended_ < self.writes_started_)
+      co_await after(self.client_.shard(), 1ms);
     EXPECT_GT(self.reads_started_, 500);
-    EXPECT_GT(self.bytes_, 10u << 20);
+    EXPECT_GT(self.bytes_, 4u << 20);
   }
 
  private:
   int draw(int below) { return std::uniform_int_distribution{0, below - 1}(random_); }
 
   task<> reconnect() {
-    // Sometimes with a bang: streams of the old connection are in the middle of something.
-    if (draw(2) == 0) connection_.close(3, "torn down");
+    // Streams of the old connection are in the middle of something; it ends with words, without, or
+    // lives on.
+    switch (draw(3)) {
+      case 0:
+        if (connection_) connection_.close(3, "torn down");
+        break;
+      case 1:
+        older_.push_back(std::move(connection_));
+        break;
+    }
     connection_ = must(co_await client_.connect(to_, "localhost", calling(small())));
   }
 
@@ -230,6 +239,7 @@ class teardown {
   address to_;
   std::mt19937_64 random_;
   connection connection_;
+  std::vector<connection> older_;
   io::event someone_ended_;
   int running_ = 0;
   int reads_started_ = 0, reads_ended_ = 0, writes_started_ = 0, writes_ended_ = 0;

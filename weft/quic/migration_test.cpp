@@ -45,7 +45,7 @@ struct caller {
 task<> moves(pair& p, bool immediate) {
   auto c = co_await p.connect();
   auto ex = co_await asio::this_coro::executor;
-  const slice data = pattern(64 << 20);
+  const slice data = pattern(32 << 20);
   auto s = must(co_await c.open_stream());
   bool received = false;
   io::event all;

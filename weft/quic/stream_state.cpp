@@ -37,13 +37,14 @@ stream stream_state::make(connection_state& owner, core::stream& s) {
   return stream{state};
 }
 
-void stream_state::destroy() noexcept {
+void stream_state::destroy() {
   connection_state& owner = *owner_;
   core_->user = nullptr;
   owner.core().release(*core_);
   owner.remove(*this);
   this->~stream_state();
   owner.free_stream(this);
+  owner.stream_gone();  // last: this may have been what kept the connection
 }
 
 void stream_state::handle_dropped() {

@@ -68,6 +68,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   void free_stream(void* memory) noexcept;
   void add(stream_state& s) noexcept;
   void remove(stream_state& s) noexcept;
+  void stream_gone();
 
  private:
   friend class endpoint_state;

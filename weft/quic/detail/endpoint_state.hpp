@@ -122,6 +122,8 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   std::shared_ptr<connection_state> adopt(core::connection& c, std::shared_ptr<port> carrier);
   void end_all(const error& why);
   bool run_noted_work();
+  bool settle_drain();
+  bool empty() const noexcept;
   bool flush();
   bool send(port& through, std::span<const udp::train> trains);
   void wait_until_writable(port& p);

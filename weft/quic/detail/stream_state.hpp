@@ -59,7 +59,7 @@ class stream_state {
 
   void handle_dropped();
   void acquire() noexcept { ++references_; }
-  void release() noexcept {
+  void release() {
     if (--references_ == 0) destroy();
   }
   /// Has everybody resumed in the next turn: resuming inside of a caller's operation is not safe.
@@ -67,7 +67,7 @@ class stream_state {
 
  private:
   friend class connection_state;
-  void destroy() noexcept;
+  void destroy();
   void tell_abandoned();
   bool over() const noexcept;
 
