@@ -44,6 +44,21 @@ class kernel final : public message_sink {
   int fd_;
 };
 
+/// Closes a descriptor on every way out but one.
+class open_file {
+ public:
+  explicit open_file(int fd) noexcept : fd_{fd} {}
+  open_file(const open_file&) = delete;
+  open_file& operator=(const open_file&) = delete;
+  ~open_file() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int release() noexcept { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
 bool set(int fd, int level, int name, int value) noexcept {
   return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
@@ -137,7 +152,7 @@ result<socket> socket::open(io::shard& shard, const address& local, const option
   const int family = where.is_ipv6() ? AF_INET6 : AF_INET;
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return cannot_open("socket", where, errno);
-  descriptor owner{shard.get_executor(), fd};  // closes it on every way out
+  open_file owner{fd};
   if (family == AF_INET6) set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (opts.reuse_port && !set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
     return cannot_open("SO_REUSEPORT", where, errno);
