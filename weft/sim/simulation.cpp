@@ -51,6 +51,11 @@ address simulation::client_address(std::size_t number, std::uint16_t port) const
   return scenario_.ipv6 ? address::ipv6(v6, port) : address::ipv4({10, 0, 1, last}, port);
 }
 
+/// Of a client's router, after it was moved to another network `moves` times.
+address simulation::outer_address(std::size_t number, std::size_t moves) const {
+  return client_address(100 + 20 * number + moves, 50'000);
+}
+
 void simulation::set_up() {
   const auto where = scenario_.ipv6 ? address::ipv6({0xfd}, server_port)
                                     : address::ipv4({10, 0, 0, 1}, server_port);
@@ -74,8 +79,7 @@ void simulation::add_client(std::size_t number) {
   s->machine = &world_.add_host(inside, this, options);
   world_.net().between(inside, server_->where()).options = scenario_.to_server;
   world_.net().between(server_->where(), inside).options = scenario_.to_client;
-  if (scenario_.migrations.empty())
-    world_.net().translate(inside, client_address(number + 100, 50'000));
+  if (scenario_.migrations.empty()) world_.net().translate(inside, outer_address(number, 0));
   auto made = s->machine->connect(server_->where(), "localhost", test_client(scenario_.client));
   demand(made.has_value(), "cannot connect");
   if (made) {
@@ -119,9 +123,8 @@ void simulation::schedule_trouble(session& s, std::size_t number) {
 void simulation::rebind(session& s, std::size_t number) {
   ++s.moves;
   // Mostly another port, now and then another address.
-  const bool far = random_.chance(0.3);
-  const auto outer = client_address(number + 100 + (far ? s.moves : 0),
-                                    static_cast<std::uint16_t>(50'000 + s.moves));
+  const auto outer = outer_address(number, random_.chance(0.3) ? s.moves : 0)
+                         .with_port(static_cast<std::uint16_t>(50'000 + s.moves));
   world_.note("rebinding to " + outer.to_string());
   world_.net().translate(s.machine->where(), outer);
 }

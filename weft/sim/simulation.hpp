@@ -34,6 +34,10 @@ class simulation final : public application {
 
   /// Where one line for each datagram and event goes.
   void trace_to(std::function<void(std::string_view)> sink) { world_.trace = std::move(sink); }
+  /// Where both ends' qlog goes (JSON-SEQ, interleaved). Call before `run`.
+  void qlog_to(const std::function<void(std::string_view)>& sink) {
+    scenario_.client.qlog = scenario_.server.qlog = sink;
+  }
   outcome run();
   const scenario& what() const noexcept { return scenario_; }
 
@@ -66,6 +70,7 @@ class simulation final : public application {
   void check_memory();
   void tear_down();
   address client_address(std::size_t number, std::uint16_t port) const;
+  address outer_address(std::size_t number, std::size_t moves) const;
   std::string describe() const;
 
   random random_;

@@ -2,6 +2,7 @@
 // replays it.
 //
 //   WEFT_SEED=n       only seed n, with a line for each datagram
+//   WEFT_QLOG=1       with that: both ends' qlog too
 //   WEFT_SEEDS=count  this many seeds (default 1 050)
 //   WEFT_FIRST=n      starting with seed n (default 0)
 
@@ -99,9 +100,11 @@ class seed_runner {
 
 outcome replay(std::uint64_t seed) {
   simulation one{seed, kind_of(seed)};
-  one.trace_to([](std::string_view line) {
+  const auto print = [](std::string_view line) {
     std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
-  });
+  };
+  one.trace_to(print);
+  if (from_environment("WEFT_QLOG")) one.qlog_to(print);
   const outcome result = one.run();
   std::printf("seed %llu: trace %016llx, %llu datagrams, %.3f s\n",
               static_cast<unsigned long long>(seed),

@@ -33,6 +33,13 @@ void traffic_end::expect(bool condition, stream_id id, std::string_view what) {
         std::format("{} stream {}: {}", connection_.is_server() ? "server" : "client", id, what));
 }
 
+template <class Text>
+void traffic_end::tell(stream_id id, const Text& text) const {
+  if (!host_.in().tracing()) return;
+  host_.in().note(
+      std::format("{} stream {}: {}", connection_.is_server() ? "server" : "client", id, text()));
+}
+
 void traffic_end::later(duration delay, std::function<void()> action) {
   host_.in().after(delay, [this, alive = alive_, action = std::move(action)] {
     if (!*alive || closed_) return;
@@ -150,6 +157,7 @@ void traffic_end::open(stream_record& record) {
   expect(quic::core::is_server_initiated(s.id()) == connection_.is_server(), s.id(), "wrong id");
   expect(quic::core::is_bidirectional(s.id()) == record.plan->bidirectional, s.id(), "wrong kind");
   expect(!book_.find(s.id()), s.id(), "id given twice");
+  tell(s.id(), [] { return "opened"; });
   book_.opened(record, s.id());
   s.set_priority(record.plan->urgency, record.plan->incremental);
   live_stream l{.stream = &s, .record = &record, .opener = true, .can_send = true};
@@ -179,6 +187,7 @@ void traffic_end::accept(quic::core::stream& s) {
     return read_bulk(s);
   }
   expect(!record->responder_seen, s.id(), "accepted twice");
+  tell(s.id(), [] { return "accepted"; });
   record->responder_seen = true;
   live_stream l{.stream = &s, .record = record, .can_receive = true};
   l.can_send = record->plan->bidirectional;
@@ -199,7 +208,8 @@ void traffic_end::look_at(quic::core::stream& s) {
   }
   const auto found = live_.find(s.id());
   expect(found != live_.end() && found->second.stream == &s, s.id(), "events after its release");
-  s.take_events();
+  const unsigned events = s.take_events();
+  tell(s.id(), [&] { return std::format("events {:#x}", events); });
   if (found != live_.end()) progress(found->second);
 }
 
@@ -234,6 +244,7 @@ bool traffic_end::write_chunk(live_stream& l) {
   if (out.written == stop && half.reset_at) {
     out.reset_with = reset_code(*l.record->plan, l.out_way());
     l.stream->reset(*out.reset_with);
+    tell(l.stream->id(), [&] { return std::format("reset after {}", out.written); });
     l.send_over = true;
     return false;
   }
@@ -263,6 +274,7 @@ void traffic_end::finish(live_stream& l) {
     const auto done = l.stream->finish();
     if (!done) return expect(done.error() == errc::stopped, id, done.error().to_string());
     l.out().finished = true;
+    tell(id, [&] { return std::format("finished after {}", l.out().written); });
     l.send_over = true;
   };
   if (l.half().finish_later == 0ns) return now();
@@ -283,6 +295,7 @@ void traffic_end::receive(live_stream& l) {
     if (until_stop == 0) {
       l.in().stop_with = stop_code(*l.record->plan, l.in_way());
       l.stream->stop_sending(*l.in().stop_with);
+      tell(l.stream->id(), [&] { return std::format("stop after {}", l.in().read); });
       l.receive_over = true;
       return;
     }
@@ -315,9 +328,11 @@ void traffic_end::take(live_stream& l, const slice& data) {
 void traffic_end::notice_end(live_stream& l) {
   if (l.receive_over) return;
   if (l.stream->at_end()) {
+    tell(l.stream->id(), [&] { return std::format("end after {}", l.in().read); });
     l.in().end_seen = true;
     l.receive_over = true;
   } else if (const auto code = l.stream->reset_code()) {
+    tell(l.stream->id(), [&] { return std::format("was reset after {}", l.in().read); });
     l.in().reset_seen = *code;
     l.receive_over = true;
   }
@@ -349,6 +364,7 @@ void traffic_end::release_when_done(live_stream& l) {
 void traffic_end::release(live_stream& l, std::uint64_t code) {
   (l.opener ? l.record->opener_released : l.record->responder_released) = true;
   quic::core::stream* s = l.stream;
+  tell(s->id(), [&] { return std::format("released with {:#x}, closed: {}", code, s->closed()); });
   live_.erase(s->id());
   connection_.release(*s, code);
 }

@@ -87,6 +87,8 @@ class traffic_end {
   void read_bulk(quic::core::stream& s);
   void measure();
   void expect(bool condition, quic::core::stream_id id, std::string_view what);
+  template <class Text>
+  void tell(quic::core::stream_id id, const Text& text) const;
   void later(duration delay, std::function<void()> action);
 
   host& host_;
