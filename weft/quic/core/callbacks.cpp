@@ -131,6 +131,24 @@ struct callbacks {
     return NGTCP2_ERR_CALLBACK_FAILURE;
   }
 
+  static int peer_id_changed(ngtcp2_conn*, ngtcp2_connection_id_status_type what, std::uint64_t,
+                             const ngtcp2_cid*, const ngtcp2_stateless_reset_token* token,
+                             void* user) {
+    if (!token) return 0;
+    return guarded(user, [&](connection_impl& c) {
+      ngtcp2_cid key;
+      ngtcp2_cid_init(&key, token->data, sizeof token->data);
+      if (what == NGTCP2_CONNECTION_ID_STATUS_TYPE_ACTIVATE) {
+        if (c.hub_.reset_routes.emplace(key, &c).second) c.reset_tokens_.push_back(key);
+      } else if (std::erase_if(c.reset_tokens_, [&](auto& known) {
+                   return ngtcp2_cid_eq(&known, &key) != 0;
+                 }) != 0) {
+        c.hub_.reset_routes.erase(key);
+      }
+      return 0;
+    });
+  }
+
   static int stateless_reset(ngtcp2_conn*, const ngtcp2_pkt_stateless_reset2*, void* user) {
     self(user).stateless_reset_ = true;
     return 0;
@@ -279,6 +297,7 @@ struct callbacks {
     t.version_negotiation = ngtcp2_crypto_version_negotiation_cb;
     t.begin_path_validation = begin_path_validation;
     t.recv_stateless_reset2 = stateless_reset;
+    t.dcid_status2 = peer_id_changed;
     t.get_new_connection_id2 = get_new_connection_id;
     t.get_path_challenge_data2 = path_challenge;
     t.recv_stop_sending = stop_sending;

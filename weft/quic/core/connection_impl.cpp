@@ -227,9 +227,16 @@ void connection_impl::receive(const ngtcp2_path& native, const path& from, ecn m
   after_library(now);
   if (!native_) return;
   if (failed != 0) return fail_library(failed, now);
-  if (packets_since_write_++ == 0)
-    hold_until_ = now + std::min<duration>(200us, options_.max_ack_delay / 2 + 50us);
+  if (packets_since_write_++ == 0) hold_until_ = now + longest_hold();
   make_dirty();
+}
+
+/// Long enough for the answer to a call; the whole delay that was announced when acknowledgements
+/// are meant to be rare.
+duration connection_impl::longest_hold() const noexcept {
+  constexpr std::size_t usual_threshold = 2;
+  if (options_.ack_threshold > usual_threshold) return options_.max_ack_delay;
+  return std::min<duration>(200us, options_.max_ack_delay / 2 + 50us);
 }
 
 void connection_impl::expired(time_point now) {
@@ -325,6 +332,8 @@ error connection_impl::explain(int code) {
     case NGTCP2_ERR_NOMEM:
       return {errc::exhausted, layer::quic, "out of memory"};
     case NGTCP2_ERR_CALLBACK_FAILURE:
+      if (random_failed_)
+        return {errc::random, layer::quic, "the random source failed; the connection was given up"};
       if (memory_failed_) return {errc::exhausted, layer::quic, "out of memory"};
       return {errc::internal, layer::quic, "a QUIC callback failed"};
     case NGTCP2_ERR_NO_VIABLE_PATH:
@@ -394,6 +403,8 @@ void connection_impl::end(error why, std::vector<std::uint8_t> packet, bool ling
   }
   hub_.timers.erase(*this);
   lists_.dirty.erase(*this);
+  for (const auto& token : reset_tokens_) hub_.reset_routes.erase(token);
+  reset_tokens_.clear();
   hub_.bury(*this, std::move(packet), linger ? now + 3 * pto : time_point{});
   end_streams();
   tls_.reset();

@@ -110,6 +110,7 @@ class connection_impl final : public connection, public route_target, public tim
   std::uint64_t initial_window() const noexcept;
   ngtcp2_tstamp stamp(time_point now) noexcept;
   void after_library(time_point now);
+  duration longest_hold() const noexcept;
   void fail_library(int code, time_point now);
   error explain(int code);
   error explain_peer_close();
@@ -160,7 +161,7 @@ class connection_impl final : public connection, public route_target, public tim
   /// One frame's worth. Returns as the library does, WRITE_MORE included.
   ngtcp2_ssize put_stream(packet_in_work& packet, stream* s);
   ngtcp2_ssize put_datagram(packet_in_work& packet);
-  bool lost_something() noexcept;
+  bool acknowledgement_made_work() noexcept;
   transmit account(const written& about, std::size_t size, std::size_t segment);
   void after_write(time_point now, bool wrote);
   stream* next_stream() noexcept;
@@ -209,12 +210,14 @@ class connection_impl final : public connection, public route_target, public tim
 
   std::vector<std::uint64_t> ids_;
   std::vector<ngtcp2_cid> initial_ids_;
+  std::vector<ngtcp2_cid> reset_tokens_;
 
   // Time. The library aborts when time runs backwards.
   ngtcp2_tstamp last_stamp_ = 0;
   time_point hold_until_ = never;
   std::size_t packets_since_write_ = 0;
   std::uint64_t lost_seen_ = 0;
+  std::size_t full_seen_ = 0;
 
   // Streams
   std::deque<stream> storage_;

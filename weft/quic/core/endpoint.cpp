@@ -29,6 +29,7 @@ struct endpoint::impl {
   route_target* find(bytes datagram, ngtcp2_version_cid& header, int& verdict);
   void handle_stranger(const ngtcp2_path& native, const path& from, ecn mark, bytes datagram,
                        const ngtcp2_version_cid& header, time_point now);
+  connection_impl* reset_target(bytes datagram) const;
   void answer_short(const path& from, bytes datagram, time_point now);
   void accept(const ngtcp2_path& native, const path& from, ecn mark, bytes datagram,
               const ngtcp2_pkt_hd& header, time_point now);
@@ -186,8 +187,22 @@ void endpoint::impl::handle_datagram(const ngtcp2_path& native, const path& from
     ++hub.stats.dropped_malformed;
     return;
   }
-  if ((detail::octets(datagram)[0] & 0x80) == 0) return answer_short(from, datagram, now);
+  if ((detail::octets(datagram)[0] & 0x80) == 0) {
+    if (auto* c = reset_target(datagram)) return c->receive(native, from, mark, datagram, now);
+    return answer_short(from, datagram, now);
+  }
   handle_stranger(native, from, mark, datagram, header, now);
+}
+
+/// A peer's stateless reset carries no id of ours: only the token at its end tells.
+connection_impl* endpoint::impl::reset_target(bytes datagram) const {
+  constexpr std::size_t shortest = 21;
+  if (datagram.size() < shortest || hub.reset_routes.empty()) return nullptr;
+  ngtcp2_cid key;
+  ngtcp2_cid_init(&key, detail::octets(datagram.last(NGTCP2_STATELESS_RESET_TOKENLEN)),
+                  NGTCP2_STATELESS_RESET_TOKENLEN);
+  const auto it = hub.reset_routes.find(key);
+  return it == hub.reset_routes.end() ? nullptr : it->second;
 }
 
 /// A short-header packet for a connection we do not have: perhaps one of our last incarnation's.

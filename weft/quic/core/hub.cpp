@@ -130,7 +130,8 @@ hub::hub(endpoint_options with)
     : options{std::move(with)},
       mask{connection_id_mask::derive(options.secret)},
       validation{options.secret},
-      initial_routes{16, initial_id_hash{number(derive_key(options.secret, "weft hash").data())}} {}
+      initial_routes{16, initial_id_hash{number(derive_key(options.secret, "weft hash").data())}},
+      reset_routes{16, initial_routes.hash_function()} {}
 
 bool hub::random(std::uint8_t* out, std::size_t size) const noexcept {
   const mutable_bytes target{reinterpret_cast<std::byte*>(out), size};

@@ -158,6 +158,8 @@ class hub {
 
   id_table routes;
   std::unordered_map<ngtcp2_cid, route_target*, initial_id_hash, initial_id_equal> initial_routes;
+  /// Tokens by which peers may reset our connections (RFC 9000 §10.3.1).
+  std::unordered_map<ngtcp2_cid, connection_impl*, initial_id_hash, initial_id_equal> reset_routes;
   timer_heap timers;
   std::deque<loose_datagram> outbox;
   std::unordered_map<closing_record*, std::unique_ptr<closing_record>> graves;

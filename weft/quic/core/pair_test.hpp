@@ -101,6 +101,7 @@ class pair {
     return first;
   }
   time_point next() const {
+    if (client_endpoint->wants_transmit() || server_endpoint->wants_transmit()) return now;
     return std::min(
         {earliest_arrival(), client_endpoint->next_timeout(), server_endpoint->next_timeout()});
   }

@@ -48,7 +48,9 @@ ngtcp2_settings make_settings(const transport_options& options,
   ngtcp2_settings_default(&settings);
   settings.initial_ts = to_native(now);
   settings.cc_algo = native(options.controller);
-  settings.ack_thresh = std::max<std::size_t>(options.ack_threshold, 1);
+  // The library adds an acknowledgement to a packet only once it is due. So it is due at once, and
+  // the connection decides when a packet is written for it alone (connection_impl::may_hold).
+  settings.ack_thresh = 1;
   settings.handshake_timeout = options.handshake_timeout > 0s
                                    ? static_cast<ngtcp2_duration>(options.handshake_timeout.count())
                                    : UINT64_MAX;

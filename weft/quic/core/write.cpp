@@ -192,14 +192,18 @@ bool connection_impl::nothing_queued() const noexcept {
 bool connection_impl::may_hold(time_point now) const noexcept {
   if (control_due_ || !confirmed_ || validating_ > 0 || !stash_.empty() || !nothing_queued())
     return false;
-  const std::size_t enough = std::max<std::size_t>(4, 2 * options_.ack_threshold);
+  const std::size_t enough = std::max<std::size_t>(2 * options_.ack_threshold, 1);
   return packets_since_write_ > 0 && packets_since_write_ < enough && now < hold_until_;
 }
 
-bool connection_impl::lost_something() noexcept {
+/// Whether an acknowledgement made work that no deadline announces: a retransmission, or the next
+/// path-MTU probe after one that arrived.
+bool connection_impl::acknowledgement_made_work() noexcept {
   ngtcp2_conn_info info;
   ngtcp2_conn_get_conn_info2(native_, &info);
-  return std::exchange(lost_seen_, info.pkt_lost) != info.pkt_lost;
+  const std::size_t full = ngtcp2_conn_get_path_max_tx_udp_payload_size2(native_);
+  const bool lost = std::exchange(lost_seen_, info.pkt_lost) != info.pkt_lost;
+  return std::exchange(full_seen_, full) != full || lost;
 }
 
 std::optional<transmit> connection_impl::take_stash(mutable_bytes buffer) {
@@ -227,7 +231,7 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
     more_ = true;
     return left;
   }
-  if (may_hold(now) && !lost_something()) {
+  if (may_hold(now) && !acknowledgement_made_work()) {
     arm(now);
     return std::nullopt;
   }
