@@ -88,7 +88,7 @@ error handshake_error(SSL* ssl, std::string_view peer, std::optional<std::uint8_
   if (received) {
     ERR_clear_error();
     return error{errc::tls, layer::tls,
-                 std::format("{} turned the handshake down: {}{}", peer, alert_name(*received),
+                 std::format("{} ended the TLS connection: {}{}", peer, alert_name(*received),
                              hint(ssl, *received)),
                  *received};
   }
@@ -106,7 +106,7 @@ void watch_alerts(const SSL* ssl, int where, int value) noexcept {
   if ((where & SSL_CB_ALERT) == 0) return;
   auto* notes = notes_of(const_cast<SSL*>(ssl));
   const auto alert = static_cast<std::uint8_t>(value & 0xff);
-  if (!notes || alert == SSL_AD_CLOSE_NOTIFY) return;
+  if (!notes || alert == SSL_AD_CLOSE_NOTIFY || alert == SSL_AD_USER_CANCELLED) return;
   ((where & SSL_CB_READ) != 0 ? notes->alert_received : notes->alert_sent) = alert;
 }
 
