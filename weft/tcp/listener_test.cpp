@@ -90,7 +90,9 @@ task<void> garbage(listening* t) {
     const bool is_record = text[0] == 0x16;
     EXPECT_EQ(failure, asio::error::eof);
     EXPECT_EQ(count, is_record ? 7u : 0u);
-    if (is_record) EXPECT_EQ(answer[0], 0x15);
+    if (is_record) {
+      EXPECT_EQ(answer[0], 0x15);
+    }
     co_await t->until([&] { return t->failures_.size() > before; });
   }
   EXPECT_THAT(t->failures_[0], HasSubstr("sent plain HTTP to a TLS port"));
