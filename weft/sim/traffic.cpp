@@ -69,6 +69,9 @@ void traffic_end::handle(const connection_event& event) {
       open_waiting();
       open_bulk();
       break;
+    case kind::new_session:
+      confirmed_ = true;
+      break;
     case kind::datagram:
       read_datagrams();
       break;

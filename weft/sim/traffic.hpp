@@ -36,6 +36,9 @@ class traffic_end {
   void release_bulk();
 
   bool established() const noexcept { return established_; }
+  /// Client: the peer has confirmed the handshake (seen by its first ticket or token). Before, it
+  /// must not change its address (RFC 9000 §9).
+  bool confirmed() const noexcept { return confirmed_; }
   bool closed() const noexcept { return closed_; }
   quic::core::connection& connection() noexcept { return connection_; }
   std::size_t live_streams() const noexcept { return live_.size(); }
@@ -103,6 +106,7 @@ class traffic_end {
   std::uint64_t bulk_left_ = 0, bulk_written_ = 0, bulk_received_ = 0;
   bool bulk_ended_ = false;
   bool established_ = false;
+  bool confirmed_ = false;
   bool closed_ = false;
   std::size_t most_received_ = 0, most_unsent_ = 0;
   std::uint64_t path_changes_ = 0;
