@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -600,6 +602,82 @@ TEST(udp_waits, readable_is_not_missed_when_it_was_so_before) {
     ASSERT_TRUE(readable && *readable);
   }
 }
+
+/// A loopback that holds packets back, so that a socket's send buffer fills. Only for the calling
+/// thread's new network namespace; false where that is not allowed.
+bool enter_slow_network() {
+  return ::unshare(CLONE_NEWNET) == 0 && std::system("ip link set lo up 2>/dev/null") == 0 &&
+         std::system(
+             "tc qdisc add dev lo root tbf rate 800mbit burst 100kb limit 10mb "
+             "2>/dev/null") == 0;
+}
+
+struct slow_transfer {
+  static constexpr std::size_t total_trains = 100;
+  std::string content = std::string(40 * 1400 + 11, '\0');
+  checksum put, got;
+  std::size_t received = 0;
+  std::function<void()> done;
+
+  train next(std::size_t i, const weft::path& way) {
+    std::memcpy(content.data() + 7, &i, sizeof i);
+    const train t{.path = way, .payload = as_bytes(content), .segment = 1400};
+    put.add(t.payload);
+    return t;
+  }
+};
+
+task<> send_waiting(socket& from, weft::path way, slow_transfer& all) {
+  for (std::size_t i = 0; i < slow_transfer::total_trains; ++i) {
+    const train t = all.next(i, way);
+    EXPECT_TRUE(from.send({&t, 1}));
+    while (!from.writable()) {
+      EXPECT_TRUE(co_await from.wait_writable());
+      EXPECT_TRUE(from.flush());
+    }
+  }
+}
+
+task<> receive_waiting(socket& to, slow_transfer& all) {
+  const std::function<void(const train&)> on_train = [&all](const train& t) {
+    all.received += t.payload.size();
+    all.got.add(t.payload);
+  };
+  while (all.received < slow_transfer::total_trains * all.content.size()) {
+    EXPECT_TRUE(co_await to.wait_readable());
+    EXPECT_TRUE(to.receive(plenty, on_train));
+  }
+  all.done();
+}
+
+class udp_full_buffers : public testing::TestWithParam<bool> {};
+
+TEST_P(udp_full_buffers, are_waited_for_and_every_byte_arrives_in_order) {
+  bool allowed = false;
+  std::thread{[&] {
+    if (!(allowed = enter_slow_network())) return;
+    io::shard shard;
+    const options tiny{.send_buffer = 1, .allow_segmentation_offload = GetParam()};
+    socket from = open_or_die(shard, loopback4, tiny), to = open_or_die(shard, loopback4);
+    slow_transfer all;
+    asio::co_spawn(shard.get_executor(), receive_waiting(to, all), asio::detached);
+    asio::co_spawn(shard.get_executor(),
+                   send_waiting(from, {from.local_address(), to.local_address()}, all),
+                   asio::detached);
+    io::timer give_up;  // turns a lost datagram into a failure instead of an endless test
+    shard.arm(give_up, io::now() + 10s, [&](time_point) { shard.stop(); });
+    all.done = [&] { shard.stop(); };
+    shard.run();
+    EXPECT_EQ(all.received, slow_transfer::total_trains * all.content.size());
+    EXPECT_EQ(all.put, all.got);
+    EXPECT_GT(from.counters().send_blocked, 0u);
+    EXPECT_GT(from.counters().datagrams_resent, 0u);
+    EXPECT_EQ(from.counters().offloaded_sends > 0, GetParam());
+  }}.join();
+  if (!allowed) GTEST_SKIP() << "needs CAP_SYS_ADMIN, ip and tc";
+}
+
+INSTANTIATE_TEST_SUITE_P(offload, udp_full_buffers, testing::Bool());
 
 TEST(udp_waits, cancelled_by_close_destruction_and_cancellation) {
   io::shard shard;
