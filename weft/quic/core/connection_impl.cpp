@@ -50,7 +50,13 @@ connection_impl::connection_impl(hub& shared, connection_lists& lists, const pat
 }
 
 connection_impl::~connection_impl() {
-  if (native_) end(error{errc::closed, layer::quic, "released"}, {}, false, {});
+  if (native_) {
+    end(error{errc::closed, layer::quic, "released"}, {}, false, {});
+  } else if (!ids_.empty()) {
+    // It never began: nothing may lead to it.
+    if (handshake_counted_ && !handshake_complete_) --hub_.stats.handshakes;
+    hub_.bury(*this, {}, time_point{});
+  }
   hub_.timers.erase(*this);
   lists_.dirty.erase(*this);
   lists_.ready.erase(*this);
@@ -462,7 +468,7 @@ std::optional<connection_event> connection_impl::poll_event() {
   return connection_event{what};
 }
 
-void connection_impl::handshake_over() noexcept {
+void connection_impl::handshake_over() {
   handshake_complete_ = true;
   session_ = tls::describe(tls_.ssl());
   state_ = state::established;

@@ -120,7 +120,7 @@ class connection_impl final : public connection, public route_target, public tim
   void announce() noexcept;
   void make_ready() noexcept;
   void make_dirty() noexcept;
-  void handshake_over() noexcept;
+  void handshake_over();
   void refresh_path() noexcept;
   path_stats& stats_of(const path& where);
   void arm(time_point now);

@@ -117,6 +117,31 @@ TEST(Transport, SmallMessagesAreNeverPadded) {
   for (const auto& [size, count] : p.datagrams) EXPECT_LT(size, 200u);
 }
 
+TEST(Transport, ABlockedWindowIsNotPadded) {
+  auto server = server_defaults();
+  server.transport.connection_window = 64 * 1024;
+  pair p{client_defaults(), server};
+  p.auto_read = false;
+  p.handshake();
+  p.run(1s);
+  const auto before = p.client->stats().bytes_sent;
+  stream* s = p.client->open_stream(false).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(500'000))));
+  p.run(50ms);
+  // Each read opens the window a little; what goes out is about what was let in.
+  for (int i = 0; i < 20; ++i) {
+    for (std::size_t got = 0; got < 20'000;) {
+      const auto piece = p.accepted[0]->read(20'000 - got);
+      if (piece.empty()) break;
+      got += piece.size();
+    }
+    p.run(10ms);
+  }
+  const auto sent = p.client->stats().bytes_sent - before;
+  EXPECT_GT(sent, 300'000u);
+  EXPECT_LT(sent, 550'000u);
+}
+
 TEST(Transport, AcknowledgementRidesOnTheAnswer) {
   pair p;
   p.handshake();
@@ -369,6 +394,7 @@ TEST_P(Migration, ClientMovesWithItsStreams) {
   EXPECT_EQ(p.server->current_path().remote, moved.local);
   EXPECT_EQ(p.client->stats().migrations, 1u);
   p.run(1s);
+  const auto settled = p.client->stats();
   const auto before = sent_on(*p.client, old);
   EXPECT_GT(before, 0u);
   stream* after = p.client->open_stream(false).value();
@@ -376,6 +402,10 @@ TEST_P(Migration, ClientMovesWithItsStreams) {
   p.run(1s);
   EXPECT_EQ(sent_on(*p.client, old), before);  // the old path is silent
   EXPECT_GT(sent_on(*p.client, moved), 50'000u);
+  // The validation is over, so trains are trains again.
+  const auto end = p.client->stats();
+  EXPECT_GE(end.datagrams_sent - settled.datagrams_sent,
+            3 * (end.trains_sent - settled.trains_sent));
 }
 INSTANTIATE_TEST_SUITE_P(Both, Migration, testing::Bool());
 

@@ -82,7 +82,7 @@ ngtcp2_ssize connection_impl::put_stream(packet_in_work& packet, stream* s) {
   }
   // A train ends at its first packet that is not full, and a packet is left a little short when the
   // next frame's piece would be tiny. Padding is for that gap only: more is ready than fits.
-  if (unsent_ready_ > packet.full - std::min(packet.full, packet.placed)) {
+  if (s && unsent_ready_ > packet.full - std::min(packet.full, packet.placed)) {
     flags |= NGTCP2_WRITE_STREAM_FLAG_PADDING;
     packet.padded = true;
   } else {
