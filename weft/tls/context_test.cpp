@@ -78,6 +78,33 @@ credentials expired() {
   return credentials::pem({data, static_cast<std::size_t>(size)}, base.key_pem()).value();
 }
 
+/// A certificate for `key`'s holder that `issuer` signs; nobody: self-signed. PEM.
+std::string issue(const credentials& holder, const char* name, const credentials* issuer,
+                  const char* issuer_name, bool authority) {
+  const x509_ptr made{X509_dup(holder.internals().leaf.get())};
+  while (X509_get_ext_count(made.get()) > 0) X509_EXTENSION_free(X509_delete_ext(made.get(), 0));
+  const auto set = [](X509_NAME* where, const char* text) {
+    while (X509_NAME_entry_count(where) > 0) X509_NAME_ENTRY_free(X509_NAME_delete_entry(where, 0));
+    X509_NAME_add_entry_by_txt(where, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>(text), -1, -1, 0);
+  };
+  set(X509_get_subject_name(made.get()), name);
+  set(X509_get_issuer_name(made.get()), issuer_name);
+  const auto add = [&](int kind, const std::string& value) {
+    X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, kind, value.c_str());
+    X509_add_ext(made.get(), extension, -1);
+    X509_EXTENSION_free(extension);
+  };
+  add(NID_basic_constraints, authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
+  if (!authority) add(NID_subject_alt_name, std::string{"DNS:"} + name);
+  X509_sign(made.get(), (issuer ? *issuer : holder).internals().key.get(), EVP_sha256());
+  const bio_ptr out{BIO_new(BIO_s_mem())};
+  PEM_write_bio_X509(out.get(), made.get());
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &data);
+  return {data, static_cast<std::size_t>(size)};
+}
+
 struct outcome {
   result<void> client, server;
   session_info client_session, server_session;
@@ -168,6 +195,31 @@ TEST(handshake, refuses_an_expired_certificate) {
   const auto got = shake({.trusted = only(identity)}, {.identity = identity});
   expect_tls_error(got.client, SSL_AD_CERTIFICATE_EXPIRED,
                    "certificate of localhost expired at 20");
+}
+
+TEST(handshake, follows_a_chain_to_any_certificate_that_is_trusted) {
+  const auto root = make(), middle = make(), leaf = make();
+  const std::string root_pem = issue(root, "root", nullptr, "root", true);
+  const std::string middle_pem = issue(middle, "middle", &root, "root", true);
+  const std::string leaf_pem = issue(leaf, "a.example", &middle, "middle", false);
+  const auto whole = credentials::pem(leaf_pem + middle_pem, leaf.key_pem()).value();
+  const auto alone = credentials::pem(leaf_pem, leaf.key_pem()).value();
+  for (const auto& anchor : {root_pem, middle_pem, leaf_pem}) {
+    const auto got =
+        shake({.trusted = trust::pem(anchor).value()}, {.identity = whole}, "a.example");
+    EXPECT_TRUE(got.client) << got.client.error().to_string();
+    EXPECT_EQ(got.client_session.peer_subject, "CN=a.example");
+  }
+  const auto gap =
+      shake({.trusted = trust::pem(root_pem).value()}, {.identity = alone}, "a.example");
+  expect_tls_error(gap.client, SSL_AD_UNKNOWN_CA, "unable to get local issuer certificate");
+  // A leaf is no authority: it cannot vouch for another.
+  const auto forged_pem = issue(root, "b.example", &leaf, "a.example", false);
+  const auto forged = credentials::pem(forged_pem + leaf_pem + middle_pem, root.key_pem()).value();
+  const auto got =
+      shake({.trusted = trust::pem(root_pem).value()}, {.identity = forged}, "b.example");
+  ASSERT_FALSE(got.client);
+  EXPECT_EQ(got.client.error().code(), errc::tls);
 }
 
 TEST(handshake, believes_a_pinned_key_whatever_its_name) {
