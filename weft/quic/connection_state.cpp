@@ -1,6 +1,7 @@
 #include <weft/quic/detail/connection_state.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <format>
 #include <utility>
@@ -8,6 +9,17 @@
 #include <weft/quic/detail/endpoint_state.hpp>
 
 namespace weft::quic::detail {
+
+namespace {
+
+constexpr int migration_retries = 10;
+constexpr duration migration_pause = std::chrono::milliseconds{20};
+
+bool is_early(const error& why) noexcept {
+  return why.where() == layer::quic && (why == errc::unsupported || why == errc::exhausted);
+}
+
+}  // namespace
 
 /// Memory for some stream_states, linked through its free places.
 struct connection_state::chunk {
@@ -304,7 +316,17 @@ task<result<>> connection_state::migrate(self_ptr self, address local, bool imme
     co_return fail(errc::unsupported, layer::quic, "only a client can move a connection");
   if (self->next_port_)
     co_return fail(errc::invalid_argument, layer::quic, "the connection is moving already");
-  if (auto started = self->start_migration(local, immediate); !started) co_return started;
+  auto started = self->start_migration(local, immediate);
+  // A fresh connection gets what a move needs (its handshake confirmed, a spare connection id) with
+  // the peer's next packets.
+  for (int again = 0; again < migration_retries && !started && is_early(started.error()); ++again) {
+    auto& shard = self->owner_->shard();
+    if (!co_await shard.sleep_until(io::now() + migration_pause))
+      co_return fail(errc::cancelled, layer::quic, "the move was cancelled");
+    if (self->ended_) co_return std::unexpected{self->end_reason()};
+    started = self->start_migration(local, immediate);
+  }
+  if (!started) co_return started;
   for (;;) {
     if (self->ended_) co_return std::unexpected{self->end_reason()};
     if (self->migrated_) break;

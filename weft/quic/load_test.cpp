@@ -123,7 +123,7 @@ class teardown {
     while (self.reads_ended_ < self.reads_started_ || self.writes_ended_ < self.writes_started_)
       co_await after(self.client_.shard(), 1ms);
     EXPECT_GT(self.reads_started_, 500);
-    EXPECT_GT(self.bytes_, 4u << 20);
+    EXPECT_GT(self.bytes_, 256u << 10);
   }
 
  private:
@@ -178,7 +178,7 @@ class teardown {
     static const slice data = pattern(200'000);
     asio::co_spawn(ex, read_on(self, s), asio::detached);
     asio::co_spawn(ex, write_on(self, s, data), asio::detached);
-    co_await after(self.client_.shard(), std::chrono::microseconds{self.draw(20'000)});
+    co_await after(self.client_.shard(), std::chrono::microseconds{self.draw(50'000)});
     switch (self.draw(4)) {
       case 0:
         s->reset(1);
@@ -209,7 +209,7 @@ class teardown {
     read_socket(self, socket, std::make_shared<std::vector<char>>(8192));
     ++self.writes_started_;
     write_socket(self, socket, data);
-    co_await after(self.client_.shard(), std::chrono::microseconds{self.draw(20'000)});
+    co_await after(self.client_.shard(), std::chrono::microseconds{self.draw(50'000)});
     socket->close();
   }
   static void read_socket(teardown& self, std::shared_ptr<stream_socket> socket,
