@@ -233,6 +233,7 @@ void connection_impl::receive(const ngtcp2_path& native, const path& from, ecn m
   after_library(now);
   if (!native_) return;
   if (failed != 0) return fail_library(failed, now);
+  bytes_since_write_ += datagram.size();
   if (packets_since_write_++ == 0) hold_until_ = now + longest_hold();
   make_dirty();
 }

@@ -216,6 +216,7 @@ class connection_impl final : public connection, public route_target, public tim
   ngtcp2_tstamp last_stamp_ = 0;
   time_point hold_until_ = never;
   std::size_t packets_since_write_ = 0;
+  std::size_t bytes_since_write_ = 0;
   std::uint64_t lost_seen_ = 0;
   std::size_t full_seen_ = 0;
 

@@ -193,7 +193,10 @@ bool connection_impl::may_hold(time_point now) const noexcept {
   if (control_due_ || !confirmed_ || validating_ > 0 || !stash_.empty() || !nothing_queued())
     return false;
   const std::size_t enough = std::max<std::size_t>(2 * options_.ack_threshold, 1);
-  return packets_since_write_ > 0 && packets_since_write_ < enough && now < hold_until_;
+  // In jumbo datagrams a few packets are a whole window.
+  constexpr std::size_t enough_bytes = 16 * 1024;
+  return packets_since_write_ > 0 && packets_since_write_ < enough &&
+         bytes_since_write_ < enough_bytes && now < hold_until_;
 }
 
 /// Whether an acknowledgement made work that no deadline announces: a retransmission, or the next
@@ -295,7 +298,7 @@ void connection_impl::after_write(time_point now, bool wrote) {
                      ? static_cast<ngtcp2_duration>(options_.keep_alive.count())
                      : UINT64_MAX);
   control_due_ = false;
-  packets_since_write_ = 0;
+  packets_since_write_ = bytes_since_write_ = 0;
   hold_until_ = never;
   wrote_ = wrote;
   arm(now);
