@@ -7,8 +7,9 @@
 #include <weft/quic/connection.hpp>
 #include <weft/rpc/call.hpp>
 
-// weft's own protocol (docs/specs/native.md) over its three carriers. One protocol, two shapes: on a
-// QUIC connection a stream per call; on any one byte stream all calls share it, with call numbers.
+// weft's own protocol (docs/specs/native.md) over its three carriers. One protocol, two shapes: on
+// a QUIC connection a stream per call; on any one byte stream all calls share it, with call
+// numbers.
 
 namespace weft::rpc::native {
 
@@ -33,9 +34,9 @@ struct session_stats {
   std::size_t running = 0;
 };
 
-/// The server's end of one connection: reads calls, runs each through `dispatcher` as a coroutine of
-/// its own on the connection's shard, sends what comes back. Starts on construction. Destroying it
-/// ends everything at once. Shard's thread only.
+/// The server's end of one connection: reads calls, runs each through `dispatcher` as a coroutine
+/// of its own on the connection's shard, sends what comes back. Starts on construction. Destroying
+/// it ends everything at once. Shard's thread only.
 class server_session {
  public:
   virtual ~server_session() = default;
@@ -53,8 +54,8 @@ class server_session {
 std::unique_ptr<server_session> serve(quic::connection connection, io::shard& shard,
                                       dispatcher& calls, session_options options);
 std::unique_ptr<server_session> serve(std::unique_ptr<io::byte_stream> stream, transport_info info,
-                                      std::string peer_subject, io::shard& shard,
-                                      dispatcher& calls, session_options options);
+                                      std::string peer_subject, io::shard& shard, dispatcher& calls,
+                                      session_options options);
 
 /// The client's end. Usable at once: calls may be queued before the server's SETTINGS arrive.
 std::unique_ptr<transport> open(quic::connection connection, io::shard& shard,

@@ -1,0 +1,67 @@
+#include <weft/rpc/native/messages.hpp>
+
+namespace weft::rpc::native {
+namespace {
+
+/// Below this size compression costs more than it saves.
+constexpr std::size_t compress_from = 64;
+
+}  // namespace
+
+std::byte* frame_buffer::reserve(std::size_t count) {
+  if (room() < count) {
+    buffer larger = buffer::allocate(used_ + count);
+    if (used_ != 0) std::memcpy(larger.data(), memory_.data(), used_);
+    memory_ = std::move(larger);
+  }
+  return memory_.data() + used_;
+}
+
+result<> append_message(frame_buffer& to, const outgoing& message, compression algorithm,
+                        std::size_t spare) {
+  if (algorithm != compression::identity && message.size() >= compress_from) {
+    buffer plain = buffer::allocate(message.size());
+    message.write_to(plain.data());
+    auto packed = compress(algorithm, std::move(plain).freeze());
+    if (!packed) return std::unexpected{std::move(packed).error()};
+    if (packed->size() < message.size()) {
+      const std::size_t size = packed->size() + 1;
+      wire::sink out{to.reserve(1 + wire::sized_size(size) + spare)};
+      out.varint(static_cast<std::uint64_t>(wire::call_frame::compressed_message)).varint(size);
+      out.varint(static_cast<std::uint64_t>(algorithm)).raw(*packed);
+      to.commit(out.position());
+      return {};
+    }
+  }
+  wire::sink out{to.reserve(1 + wire::sized_size(message.size()) + spare)};
+  out.varint(static_cast<std::uint64_t>(wire::call_frame::message)).varint(message.size());
+  message.write_to(out.position());
+  to.commit(out.position() + message.size());
+  return {};
+}
+
+result<payload> unpack(wire::received_message message, std::size_t limit) {
+  if (message.algorithm == compression::identity) return std::move(message.content);
+  auto plain = decompress(message.algorithm, message.content, limit);
+  if (!plain) return std::unexpected{std::move(plain).error()};
+  return payload{std::move(*plain)};
+}
+
+status refused_status() {
+  return {code::unavailable,
+          "the server is going away; the call was not looked at and can safely be retried"};
+}
+
+status status_of(const error& failure) {
+  if (failure.code() == errc::reset || failure.code() == errc::stopped) {
+    const std::uint64_t detail = failure.detail();
+    if (detail == static_cast<std::uint64_t>(wire::error_code::refused)) return refused_status();
+    const std::uint64_t first = wire::call_error(code::ok);
+    if (failure.where() == layer::stream && detail > first &&
+        detail <= wire::call_error(code::unauthenticated))
+      return {code_from_number(detail - first), "the peer gave the call up"};
+  }
+  return to_status(failure);
+}
+
+}  // namespace weft::rpc::native
