@@ -1,6 +1,7 @@
 #include "limits.hpp"
 
 #include <openssl/evp.h>
+#define XXH_STATIC_LINKING_ONLY  // the state of a running hash, on the stack
 #include <xxhash.h>
 
 #include <array>
@@ -15,7 +16,8 @@
 #include <vector>
 
 #include <weft/io/shard.hpp>
-#include <weft/tcp/stream.hpp>
+#include <weft/tcp/connector.hpp>
+#include <weft/tcp/listener.hpp>
 #include <weft/udp/socket.hpp>
 
 #include "peer.hpp"
@@ -191,8 +193,8 @@ weft::result<double> tls_once(const tls::credentials& identity, int receiver_cpu
       seen.ended = std::unexpected{listener.error()};
       return listening.set_value({});
     }
-    listening.set_value(listener->local_address());
-    asio::co_spawn(shard.get_executor(), tls_drain(*listener, seen), asio::detached);
+    listening.set_value((*listener)->local_address());
+    asio::co_spawn(shard.get_executor(), tls_drain(**listener, seen), asio::detached);
     shard.run();
   }};
   const address to = listening.get_future().get();

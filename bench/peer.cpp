@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#define XXH_STATIC_LINKING_ONLY  // the state of a running hash, on the stack
 #include <xxhash.h>
 
 #include <array>

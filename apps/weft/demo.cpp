@@ -178,7 +178,7 @@ task<> move(quic::connection& connection, move_outcome& outcome) {
   outcome.done.notify();
 }
 
-const path_stats* stats_of(const std::vector<path_stats>& all, const path& which) {
+const quic::path_stats* stats_of(const std::vector<quic::path_stats>& all, const path& which) {
   for (const auto& one : all)
     if (one.path == which) return &one;
   return nullptr;
