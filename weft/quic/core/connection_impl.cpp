@@ -495,6 +495,9 @@ void connection_impl::on_session(SSL_SESSION* session) noexcept {
 result<> connection_impl::migrate(const path& to, bool immediate, time_point now) {
   if (!native_) return fail(errc::closed, layer::quic, "the connection has ended");
   if (server_) return fail(errc::unsupported, layer::quic, "only a client can move a connection");
+  if (!confirmed_)
+    return fail(errc::unsupported, layer::quic,
+                "the connection cannot move before its handshake is confirmed");
   const native_path where{to};
   const auto ts = stamp(now);
   const int failed = immediate ? ngtcp2_conn_initiate_immediate_migration(native_, where.get(), ts)
@@ -523,7 +526,8 @@ result<> connection_impl::migrate(const path& to, bool immediate, time_point now
 
 result<> connection_impl::update_keys(time_point now) {
   if (!native_) return fail(errc::closed, layer::quic, "the connection has ended");
-  if (ngtcp2_conn_initiate_key_update(native_, stamp(now)) != 0)
+  // Asked earlier, the library aborts.
+  if (!confirmed_ || ngtcp2_conn_initiate_key_update(native_, stamp(now)) != 0)
     return fail(errc::exhausted, layer::quic,
                 "the last key update is not confirmed yet, or the handshake is not");
   control_due_ = true;

@@ -277,6 +277,20 @@ TEST(Transport, KeysAreUpdated) {
   EXPECT_EQ(p.server->stats().key_updates, 3u);
 }
 
+TEST(Transport, CommandsBeforeTheHandshakeAreRefused) {
+  pair p;
+  p.connect();
+  EXPECT_EQ(p.client->update_keys(p.now).error().code(), errc::exhausted);
+  EXPECT_EQ(p.client->migrate({local(1), local(2)}, true, p.now).error().code(), errc::unsupported);
+  EXPECT_FALSE(p.client->open_stream(true));
+  EXPECT_FALSE(p.client->send_datagram(slice::copy("x")));
+  p.client->ping(p.now);
+  p.settle();
+  EXPECT_FALSE(p.client->update_keys(p.now));
+  p.run(100ms);
+  EXPECT_TRUE(p.client_is(connection::state::established));
+}
+
 TEST(Transport, DatagramsGoBothWays) {
   auto client = client_defaults();
   client.transport.max_datagram_frame = 65'535;
