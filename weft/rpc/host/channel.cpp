@@ -128,6 +128,8 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
   };
 
   io::shard& shard;
+  /// For a destructor that runs with the loop's own: the shard cannot be asked any more.
+  const executor loop = shard.get_executor();
   const channel_options options;
   const std::string target;
   std::optional<detail::dialer> dial;
@@ -158,7 +160,7 @@ task<started> channel::impl::start(self_ptr self, const method& m, call_options 
     };
     co_return co_await intercepted(self, 0, innermost, m, std::move(options), deadline);
   }
-  if (self->current.usable() && !self->current.early) {
+  if (self->current.usable() && !self->current.early && !self->ended) {
     const transport_ptr calls = self->current.calls;
     auto call = co_await calls->start(m, options, deadline);
     if (call || calls->usable()) co_return call;
@@ -323,7 +325,7 @@ void channel::impl::close(const status& why) noexcept {
   for (const auto& each : all)
     if (each) each->close(why);
   // What that woke may still unwind through them.
-  shard.post([all = std::move(all)] {});
+  asio::post(loop, [all = std::move(all)] {});
 }
 
 task<> channel::impl::shutdown(self_ptr self) {
