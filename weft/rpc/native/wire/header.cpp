@@ -46,6 +46,8 @@ weft::result<> read_metadata(bytes content, std::size_t limit, metadata& into) {
     if (total > limit)
       return wire_error(errc::too_large, error_code::too_large,
                         "metadata exceeds the limit of " + std::to_string(limit) + " bytes");
+    // `add` would lower a key: on the wire it must be so already.
+    if (!is_valid_key(as_text(key))) return malformed("a metadata key that must not travel");
     if (auto added = into.add(as_text(key), as_text(value)); !added)
       return malformed("metadata that must not travel: " + added.error().message());
   }
