@@ -179,6 +179,7 @@ void mux::emit(out_link& l, mux_stream& s) {
 }
 
 void mux::copy_to(out_link& l, bytes content) {
+  if (content.empty()) return;
   if (!l.queue.empty() && l.small.extend(l.queue.back(), content)) return;
   l.queue.push_back(l.small.copy(content));
 }
