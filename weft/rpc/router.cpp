@@ -202,27 +202,29 @@ task<> router::idle() {
 task<status> router::dispatch(server_call& call) {
   // A cancelled handler learns of it from what it awaits, as a value.
   co_await asio::this_coro::throw_if_cancelled(false);
-  const auto found = impl_->routes.find(call.info().path);
-  if (found == impl_->routes.end()) co_return impl_->unknown_method(call.info().path);
+  // When the loop ends with calls running, this frame goes after the router.
+  const std::shared_ptr<impl> self = impl_;
+  const auto found = self->routes.find(call.info().path);
+  if (found == self->routes.end()) co_return self->unknown_method(call.info().path);
   const std::shared_ptr<route> on = found->second;
-  impl::running_call counted{*impl_, *on};
+  impl::running_call counted{*self, *on};
   status outcome;
   try {
-    if (impl_->around.empty()) {
-      server_context context{call, impl_->shard};
+    if (self->around.empty()) {
+      server_context context{call, self->shard};
       outcome = co_await on->service->handler->invoke(on->index, context, call);
     } else {
-      impl::chain links{*impl_, *on};
-      outcome = co_await impl_->proceed(links, 0, call);
+      impl::chain links{*self, *on};
+      outcome = co_await self->proceed(links, 0, call);
     }
   } catch (const std::exception& e) {
     const auto* system = dynamic_cast<const std::system_error*>(&e);
     if (system && system->code() == asio::error::operation_aborted)
       outcome = status{code::cancelled, "the call was cancelled"};
     else
-      outcome = impl_->handler_failed(*on, e.what());
+      outcome = self->handler_failed(*on, e.what());
   } catch (...) {
-    outcome = impl_->handler_failed(*on, "something that is not a std::exception");
+    outcome = self->handler_failed(*on, "something that is not a std::exception");
   }
   counted.succeeded = outcome.ok();
   co_return outcome;

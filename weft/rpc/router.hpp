@@ -42,7 +42,7 @@ class router final : public dispatcher {
 
  private:
   struct impl;
-  std::unique_ptr<impl> impl_;
+  std::shared_ptr<impl> impl_;  // running calls hold it: their frames may go after the router
 };
 
 }  // namespace weft::rpc
