@@ -117,6 +117,7 @@ slice arena::copy(bytes from) {
 }
 
 bool arena::extend(slice& tail, bytes from) {
+  if (from.empty()) return true;
   if (!chunk_ || tail.owner_ != chunk_ || tail.data_ + tail.size_ != next_) return false;
   if (static_cast<std::size_t>(end_ - next_) < from.size()) return false;
   std::memcpy(next_, from.data(), from.size());

@@ -89,6 +89,13 @@ TEST(arena_test, extending_a_shared_slice_leaves_the_other_copy_as_it_was) {
   EXPECT_EQ(tail.text(), "abcdef");
 }
 
+TEST(arena_test, extending_by_nothing_is_fine_even_without_a_chunk) {
+  arena chunks{1024};
+  slice tail;
+  EXPECT_TRUE(chunks.extend(tail, {}));
+  EXPECT_TRUE(tail.empty());
+}
+
 TEST(arena_test, moves_on_to_a_new_chunk_and_keeps_old_slices_alive) {
   arena chunks{1024};
   std::vector<slice> kept;
