@@ -50,7 +50,10 @@ weft::result<> mux::receive(wire::record_part part) {
     mux_stream& s = *found->second;
     if (s.one_way_) one_way_receive_ += static_cast<std::int64_t>(part.bytes.size());
     if (auto accepted = s.accept(std::move(part.bytes), end); !accepted) return accepted;
-    s.readable_.notify();
+    if (s.write_stopped_)
+      s.wake_all();
+    else
+      s.readable_.notify();
     return {};
   }
   // The rest of a call that is over, or was given up.

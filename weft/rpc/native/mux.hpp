@@ -120,6 +120,7 @@ class mux_stream : public pipe,
   std::uint8_t urgency_ = 3;
   bool one_way_ = false;
   bool in_end_ = false, stopped_ = false;
+  bool write_stopped_ = false;
   bool out_end_ = false, out_done_ = false;
 };
 

@@ -118,6 +118,12 @@ weft::result<> mux_stream::accept(slice part, bool end) {
     receive_window_ -= part.size();
   }
   in_end_ = end;
+  if (end && !mux_->config_.is_server) {
+    // The server's end closes both directions: what it has not taken it does not want.
+    write_stopped_ = true;
+    outbox_.clear();
+    list_node<mux_stream, ready_tag>::unlink();
+  }
   if (stopped_ || read_failure_) return {};
   if (!mux_->config_.flow_control || one_way_) {
     if (inbox_.bytes() + part.size() > mux_->config_.max_unread) {
@@ -149,6 +155,8 @@ void mux_stream::settle() {
 
 std::optional<weft::result<>> mux_stream::try_write(slice data, bool end) {
   if (failure_) return std::unexpected{*failure_};
+  if (write_stopped_)
+    return weft::fail(errc::stopped, layer::stream, "the server has ended the call");
   if (out_end_) return weft::result<>{};
   if (outbox_.bytes() >= outbox_limit) return std::nullopt;
   outbox_.push(std::move(data));
@@ -166,7 +174,7 @@ task<weft::result<>> mux_stream::write(slice data, bool end) {
 }
 
 task<> mux_stream::wait_flushed() {
-  while (!flushed() && !failure_)
+  while (!flushed() && !failure_ && !write_stopped_)
     if (!co_await writable_.wait()) co_return;
 }
 
@@ -210,6 +218,7 @@ void mux_stream::wake_all() noexcept {
 }
 
 bool mux_stream::sendable() const noexcept {
+  if (write_stopped_) return false;
   return outbox_.empty() ? out_end_ && !out_done_ : send_credit_ > 0;
 }
 
