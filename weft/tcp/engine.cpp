@@ -139,10 +139,16 @@ void engine::input_arrived(std::size_t count) noexcept {
 
 engine::status engine::classify(int outcome) {
   switch (SSL_get_error(ssl_.get(), outcome)) {
-    case SSL_ERROR_WANT_READ: return status::want_read;
-    case SSL_ERROR_WANT_WRITE: stalled_ = true; return status::want_write;
-    case SSL_ERROR_ZERO_RETURN: end_seen_ = true; return status::end;
-    default: break;
+    case SSL_ERROR_WANT_READ:
+      return status::want_read;
+    case SSL_ERROR_WANT_WRITE:
+      stalled_ = true;
+      return status::want_write;
+    case SSL_ERROR_ZERO_RETURN:
+      end_seen_ = true;
+      return status::end;
+    default:
+      break;
   }
   const unsigned long first = ERR_peek_error();
   const bool cut_off = ERR_GET_LIB(first) == ERR_LIB_SSL &&

@@ -196,7 +196,9 @@ void listener::impl::close() noexcept {
 }
 
 listener::listener(std::shared_ptr<impl> from) noexcept : impl_{std::move(from)} {}
-listener::~listener() { close(); }
+listener::~listener() {
+  close();
+}
 
 task<result<std::unique_ptr<stream>>> listener::accept() {
   const auto self = impl_;
@@ -213,8 +215,12 @@ task<result<std::unique_ptr<stream>>> listener::accept() {
   co_return next;
 }
 
-const address& listener::local_address() const noexcept { return impl_->local; }
-const listener_counters& listener::counters() const noexcept { return impl_->counters; }
+const address& listener::local_address() const noexcept {
+  return impl_->local;
+}
+const listener_counters& listener::counters() const noexcept {
+  return impl_->counters;
+}
 void listener::close() noexcept {
   const auto keep = impl_;  // who waits in accept() may destroy the listener when told
   keep->close();

@@ -73,7 +73,9 @@ task<void> loris(listening* t) {
   silent.receive(asio::buffer(&byte, 1), 0, ended);
   EXPECT_TRUE(ended);
 }
-TEST_F(listening, slow_handshakes_time_out_and_hold_up_nobody) { run(loris(this)); }
+TEST_F(listening, slow_handshakes_time_out_and_hold_up_nobody) {
+  run(loris(this));
+}
 
 task<void> garbage(listening* t) {
   t->listen();
@@ -100,7 +102,9 @@ task<void> garbage(listening* t) {
   EXPECT_THAT(t->failed_codes_, testing::Each(errc::tls));
   co_await t->one_good_client();
 }
-TEST_F(listening, garbage_is_turned_down_in_an_orderly_way) { run(garbage(this)); }
+TEST_F(listening, garbage_is_turned_down_in_an_orderly_way) {
+  run(garbage(this));
+}
 
 task<void> vanish(listening* t) {
   t->listen();
@@ -110,7 +114,9 @@ task<void> vanish(listening* t) {
   }
   co_await t->one_good_client();
 }
-TEST_F(listening, connections_that_vanish_do_no_harm) { run(vanish(this)); }
+TEST_F(listening, connections_that_vanish_do_no_harm) {
+  run(vanish(this));
+}
 
 task<void> flood(listening* t) {
   t->options_.max_pending = 3;
@@ -125,7 +131,9 @@ task<void> flood(listening* t) {
   EXPECT_EQ(t->listener_->counters().accepted, 7u);
   co_await t->one_good_client();
 }
-TEST_F(listening, handshakes_at_once_are_bounded) { run(flood(this)); }
+TEST_F(listening, handshakes_at_once_are_bounded) {
+  run(flood(this));
+}
 
 task<void> unaccepted(listening* t) {
   t->options_.max_pending = 2;
@@ -142,7 +150,9 @@ task<void> unaccepted(listening* t) {
   co_await t->until([t] { return t->failures_.size() == 1; });  // the one that gave up
   co_await t->one_good_client();
 }
-TEST_F(listening, connections_nobody_accepts_are_bounded) { run(unaccepted(this)); }
+TEST_F(listening, connections_nobody_accepts_are_bounded) {
+  run(unaccepted(this));
+}
 
 /// Leaves this process without a free file descriptor while it lives.
 struct no_descriptors {
@@ -178,7 +188,9 @@ task<void> starve(listening* t) {
   }
   co_await t->one_good_client();
 }
-TEST_F(listening, goes_on_after_running_out_of_descriptors) { run(starve(this)); }
+TEST_F(listening, goes_on_after_running_out_of_descriptors) {
+  run(starve(this));
+}
 
 task<void> share_port(listening* t) {
   t->options_.reuse_port = true;
@@ -197,7 +209,9 @@ task<void> share_port(listening* t) {
   EXPECT_EQ(third.error().detail(), static_cast<std::uint64_t>(EADDRINUSE));
   EXPECT_THAT(third.error().message(), HasSubstr(one->local_address().to_string()));
 }
-TEST_F(listening, several_may_share_a_port) { run(share_port(this)); }
+TEST_F(listening, several_may_share_a_port) {
+  run(share_port(this));
+}
 
 task<void> close_later(listening* t) {
   (void)co_await t->shard_.sleep_until(io::now() + 20ms);
@@ -222,7 +236,9 @@ task<void> close(listening* t) {
   asio::co_spawn(t->shard_.get_executor(), close_later(t), asio::detached);
   EXPECT_EQ((co_await t->listener_->accept()).error().code(), errc::closed);
 }
-TEST_F(listening, close_drops_what_nobody_accepted) { run(close(this)); }
+TEST_F(listening, close_drops_what_nobody_accepted) {
+  run(close(this));
+}
 
 task<void> accept_and_drop(listening* t) {
   t->listen();
@@ -231,7 +247,9 @@ task<void> accept_and_drop(listening* t) {
   EXPECT_EQ(got.error().code(), errc::closed);
   t->listener_.reset();  // inside close(), which resumed us
 }
-TEST_F(listening, may_be_destroyed_by_who_learns_that_it_closed) { run(accept_and_drop(this)); }
+TEST_F(listening, may_be_destroyed_by_who_learns_that_it_closed) {
+  run(accept_and_drop(this));
+}
 
 task<void> cancel_accept(listening* t) {
   t->listen();
@@ -239,7 +257,9 @@ task<void> cancel_accept(listening* t) {
   EXPECT_EQ(got.index(), 1u);
   co_await t->one_good_client();
 }
-TEST_F(listening, a_cancelled_accept_loses_nothing) { run(cancel_accept(this)); }
+TEST_F(listening, a_cancelled_accept_loses_nothing) {
+  run(cancel_accept(this));
+}
 
 task<void> turn_down(listening* t) {
   t->listen();
@@ -260,7 +280,9 @@ task<void> turn_down(listening* t) {
       co_await (connect(t->shard_, t->at(), "", t->wanted_, t->soon()) && t->listener_->accept());
   must(std::move(std::get<0>(by_address)));
 }
-TEST_F(listening, both_sides_learn_why_a_handshake_failed) { run(turn_down(this)); }
+TEST_F(listening, both_sides_learn_why_a_handshake_failed) {
+  run(turn_down(this));
+}
 
 task<void> no_answer(listening* t) {
   asio::ip::tcp::acceptor mute{t->shard_.context(), to_endpoint(t->any_port()).value()};
@@ -276,7 +298,9 @@ task<void> no_answer(listening* t) {
   const auto group = co_await connect(t->shard_, at, "localhost", t->wanted_, t->soon());
   EXPECT_EQ(group.error().code(), errc::invalid_argument);
 }
-TEST_F(listening, a_server_that_says_nothing_times_out) { run(no_answer(this)); }
+TEST_F(listening, a_server_that_says_nothing_times_out) {
+  run(no_answer(this));
+}
 
 TEST_F(listening, the_loop_may_end_with_everything_pending) {
   std::optional<io::shard> brief{std::in_place};

@@ -268,10 +268,20 @@ task<result<>> stream::finish() {
   co_return result<>{};
 }
 
-void stream::abort() noexcept { impl_->abort(); }
-const tls::session_info& stream::session() const noexcept { return impl_->session; }
-const address& stream::local_address() const noexcept { return impl_->local; }
-const address& stream::remote_address() const noexcept { return impl_->remote; }
-const stream_counters& stream::counters() const noexcept { return impl_->counters; }
+void stream::abort() noexcept {
+  impl_->abort();
+}
+const tls::session_info& stream::session() const noexcept {
+  return impl_->session;
+}
+const address& stream::local_address() const noexcept {
+  return impl_->local;
+}
+const address& stream::remote_address() const noexcept {
+  return impl_->remote;
+}
+const stream_counters& stream::counters() const noexcept {
+  return impl_->counters;
+}
 
 }  // namespace weft::tcp

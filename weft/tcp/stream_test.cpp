@@ -68,7 +68,9 @@ task<void> introduce(streams* t) {
   EXPECT_GT(client->counters().wire_in, 4u);
   EXPECT_GT(client->counters().system_calls, 0u);
 }
-TEST_F(streams, carry_bytes_both_ways_and_know_their_peer) { run(introduce(this)); }
+TEST_F(streams, carry_bytes_both_ways_and_know_their_peer) {
+  run(introduce(this));
+}
 
 task<void> close_halves(streams* t) {
   auto [client, server] = co_await t->both();
@@ -83,7 +85,9 @@ task<void> close_halves(streams* t) {
   must(co_await server->finish());
   EXPECT_EQ(co_await read_all(*client), "answer");
 }
-TEST_F(streams, end_each_direction_by_itself) { run(close_halves(this)); }
+TEST_F(streams, end_each_direction_by_itself) {
+  run(close_halves(this));
+}
 
 task<void> break_off(streams* t) {
   auto [client, server] = co_await t->both();
@@ -93,7 +97,9 @@ task<void> break_off(streams* t) {
   const auto got = co_await server->read();
   EXPECT_EQ(got.error().code(), errc::reset) << got.error().to_string();
 }
-TEST_F(streams, dropped_without_finish_are_a_reset_not_an_end) { run(break_off(this)); }
+TEST_F(streams, dropped_without_finish_are_a_reset_not_an_end) {
+  run(break_off(this));
+}
 
 task<void> truncate(streams* t) {
   t->listener_ = must(listener::listen(t->shard_, t->any_port(), t->offered_));
@@ -110,7 +116,9 @@ task<void> truncate(streams* t) {
   EXPECT_EQ(got.error().code(), errc::reset) << got.error().to_string();
   EXPECT_THAT(got.error().message(), HasSubstr("without TLS close_notify"));
 }
-TEST_F(streams, a_fin_without_close_notify_is_a_truncation) { run(truncate(this)); }
+TEST_F(streams, a_fin_without_close_notify_is_a_truncation) {
+  run(truncate(this));
+}
 
 task<errc> code_of_read(stream& from) {
   for (;;) {
@@ -142,7 +150,9 @@ task<void> abort_beside(streams* t) {
   client->abort();
   EXPECT_EQ(co_await code_of_read(*server), errc::reset);
 }
-TEST_F(streams, abort_ends_pending_operations) { run(abort_beside(this)); }
+TEST_F(streams, abort_ends_pending_operations) {
+  run(abort_beside(this));
+}
 
 task<void> destroy_later(io::shard& shard, std::unique_ptr<stream>& which) {
   (void)co_await shard.sleep_until(io::now() + 20ms);
@@ -157,7 +167,9 @@ task<void> destroy_beside(streams* t) {
   EXPECT_EQ(read, errc::closed);
   EXPECT_EQ(written, errc::closed);
 }
-TEST_F(streams, may_be_destroyed_under_pending_operations) { run(destroy_beside(this)); }
+TEST_F(streams, may_be_destroyed_under_pending_operations) {
+  run(destroy_beside(this));
+}
 
 /// Runs `work` and cancels it once the loop has nothing else to do for a while.
 template <class T>
@@ -185,7 +197,9 @@ task<void> cancel_read(streams* t) {
     EXPECT_EQ(must(co_await client->read()).text(), "after all");
   }
 }
-TEST_F(streams, a_cancelled_read_loses_nothing) { run(cancel_read(this)); }
+TEST_F(streams, a_cancelled_read_loses_nothing) {
+  run(cancel_read(this));
+}
 
 task<void> cancel_write(streams* t) {
   auto [client, server] = co_await t->both();
@@ -198,7 +212,9 @@ task<void> cancel_write(streams* t) {
   EXPECT_GT(text.size(), 0u);
   EXPECT_EQ(text.find_first_not_of('x'), text.npos);
 }
-TEST_F(streams, a_cancelled_write_leaves_the_stream_usable) { run(cancel_write(this)); }
+TEST_F(streams, a_cancelled_write_leaves_the_stream_usable) {
+  run(cancel_write(this));
+}
 
 task<void> need_certificate(streams* t) {
   const auto me = std::make_shared<tls::credentials>(tls::credentials::development().value());
@@ -222,7 +238,9 @@ task<void> need_certificate(streams* t) {
   must(std::move(known));
   EXPECT_EQ(must(std::move(server))->session().peer_key, me->public_key_fingerprint());
 }
-TEST_F(streams, mutual_tls_names_what_is_missing) { run(need_certificate(this)); }
+TEST_F(streams, mutual_tls_names_what_is_missing) {
+  run(need_certificate(this));
+}
 
 // ---- bulk, two shards on two threads ----
 
@@ -374,9 +392,15 @@ task<void> bulk_odd(two_threads* t, address at) {
 task<void> bulk_small(two_threads* t, address at) {
   return bulk_client_of(t, at, {1024}, "1 KiB slices");
 }
-TEST_F(two_threads, bulk_in_large_slices_arrives_whole) { run_both(bulk_large, bulk_server); }
-TEST_F(two_threads, bulk_in_odd_slices_arrives_whole) { run_both(bulk_odd, bulk_server); }
-TEST_F(two_threads, bulk_in_small_slices_arrives_whole) { run_both(bulk_small, bulk_server); }
+TEST_F(two_threads, bulk_in_large_slices_arrives_whole) {
+  run_both(bulk_large, bulk_server);
+}
+TEST_F(two_threads, bulk_in_odd_slices_arrives_whole) {
+  run_both(bulk_odd, bulk_server);
+}
+TEST_F(two_threads, bulk_in_small_slices_arrives_whole) {
+  run_both(bulk_small, bulk_server);
+}
 
 task<void> echo_bulk(two_threads*, listener* l) {
   auto peer = must(co_await l->accept());
@@ -394,7 +418,9 @@ task<void> duplex(two_threads* t, address at) {
       co_await (send_bulk(*end, total, {100'000, 3}) && receive_bulk(*end, total));
   EXPECT_EQ(sent, got);
 }
-TEST_F(two_threads, both_directions_at_once_arrive_whole) { run_both(duplex, echo_bulk); }
+TEST_F(two_threads, both_directions_at_once_arrive_whole) {
+  run_both(duplex, echo_bulk);
+}
 
 task<void> ping(two_threads* t, address at) {
   auto end = must(co_await connect(t->shard_, at, "localhost", t->wanted_, t->soon()));
@@ -413,7 +439,9 @@ task<void> ping(two_threads* t, address at) {
                taken[taken.size() / 2], taken[taken.size() * 99 / 100],
                end->counters().system_calls, end->counters().wake_ups, taken.size());
 }
-TEST_F(two_threads, small_messages_go_back_and_forth) { run_both(ping, echo_bulk); }
+TEST_F(two_threads, small_messages_go_back_and_forth) {
+  run_both(ping, echo_bulk);
+}
 
 }  // namespace
 }  // namespace weft::tcp

@@ -34,7 +34,9 @@ int notes_index() noexcept {
   return index;
 }
 
-void free_names(STACK_OF(OPENSSL_CSTRING) * names) noexcept { sk_OPENSSL_CSTRING_free(names); }
+void free_names(STACK_OF(OPENSSL_CSTRING) * names) noexcept {
+  sk_OPENSSL_CSTRING_free(names);
+}
 
 std::string offered_groups(SSL_CTX* context) {
   const std::unique_ptr<STACK_OF(OPENSSL_CSTRING), freed_by<free_names>> names{

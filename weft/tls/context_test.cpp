@@ -60,7 +60,9 @@ credentials make(std::vector<std::string> names = {"localhost", "127.0.0.1", "::
   return credentials::development(std::move(names)).value();
 }
 
-trust only(const credentials& who) { return trust::pem(who.certificate_pem()).value(); }
+trust only(const credentials& who) {
+  return trust::pem(who.certificate_pem()).value();
+}
 
 /// `base`'s key with a certificate that was valid in the past only.
 credentials expired() {

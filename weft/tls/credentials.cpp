@@ -126,7 +126,9 @@ std::string credentials::key_pem() const {
   return contents(out.get());
 }
 
-fingerprint credentials::public_key_fingerprint() const { return impl_->print; }
+fingerprint credentials::public_key_fingerprint() const {
+  return impl_->print;
+}
 
 trust trust::system_roots() {
   trust made;

@@ -21,12 +21,14 @@ std::string hint(SSL* ssl, std::uint8_t alert) {
   switch (alert) {
     case SSL_AD_NO_APPLICATION_PROTOCOL:
       return std::format("; it speaks none of ours (ALPN): {}", detail::join(state->alpn));
-    case SSL_AD_PROTOCOL_VERSION: return "; it lacks TLS 1.3, and weft speaks nothing older";
+    case SSL_AD_PROTOCOL_VERSION:
+      return "; it lacks TLS 1.3, and weft speaks nothing older";
     case SSL_AD_HANDSHAKE_FAILURE:
       return std::format(
           "; perhaps it has none of our groups {} or does not accept our certificate",
           state->groups);
-    case 116: return "; it wants a client certificate: set client_options::identity";
+    case 116:
+      return "; it wants a client certificate: set client_options::identity";
     case SSL_AD_UNKNOWN_CA:
     case SSL_AD_BAD_CERTIFICATE:
     case SSL_AD_UNSUPPORTED_CERTIFICATE:
@@ -34,7 +36,8 @@ std::string hint(SSL* ssl, std::uint8_t alert) {
     case SSL_AD_CERTIFICATE_EXPIRED:
       return std::format("; it does not accept our certificate{}",
                          state->server ? "" : " (client_options::identity)");
-    default: return "";
+    default:
+      return "";
   }
 }
 
@@ -48,24 +51,31 @@ std::string own_reason(SSL* ssl, int reason, const detail::handshake_notes& note
     case SSL_R_CALLBACK_FAILED:
       return std::format("offers no ALPN protocol, but this server wants one of {}",
                          detail::join(state->alpn));
-    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return "showed no client certificate";
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return "showed no client certificate";
     case SSL_R_UNSUPPORTED_PROTOCOL:
-    case SSL_R_VERSION_TOO_LOW: return "speaks only versions older than TLS 1.3";
+    case SSL_R_VERSION_TOO_LOW:
+      return "speaks only versions older than TLS 1.3";
     case SSL_R_HTTP_REQUEST:
-    case SSL_R_HTTPS_PROXY_REQUEST: return "sent plain HTTP to a TLS port";
+    case SSL_R_HTTPS_PROXY_REQUEST:
+      return "sent plain HTTP to a TLS port";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_DATA_LENGTH_TOO_LONG:
     case SSL_R_ENCRYPTED_LENGTH_TOO_LONG:
     case SSL_R_UNEXPECTED_MESSAGE:
-    case SSL_R_RECORD_LENGTH_MISMATCH: return "sent something that is not TLS";
+    case SSL_R_RECORD_LENGTH_MISMATCH:
+      return "sent something that is not TLS";
     case SSL_R_NO_SUITABLE_KEY_SHARE:
     case SSL_R_NO_SUITABLE_GROUPS:
     case SSL_R_NO_SHARED_GROUPS:
       return std::format("has none of our key-exchange groups {}", state->groups);
-    case SSL_R_NO_SHARED_CIPHER: return "has none of our cipher suites";
-    case SSL_R_UNEXPECTED_EOF_WHILE_READING: return "closed the connection during the handshake";
-    default: return "";
+    case SSL_R_NO_SHARED_CIPHER:
+      return "has none of our cipher suites";
+    case SSL_R_UNEXPECTED_EOF_WHILE_READING:
+      return "closed the connection during the handshake";
+    default:
+      return "";
   }
 }
 

@@ -26,8 +26,12 @@ struct freed_by {
   }
 };
 
-inline void free_bio(BIO* bio) noexcept { BIO_free_all(bio); }
-inline void free_certificates(STACK_OF(X509) * list) noexcept { sk_X509_pop_free(list, X509_free); }
+inline void free_bio(BIO* bio) noexcept {
+  BIO_free_all(bio);
+}
+inline void free_certificates(STACK_OF(X509) * list) noexcept {
+  sk_X509_pop_free(list, X509_free);
+}
 
 using bio_ptr = std::unique_ptr<BIO, freed_by<free_bio>>;
 using x509_ptr = std::unique_ptr<X509, freed_by<X509_free>>;

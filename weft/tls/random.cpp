@@ -31,6 +31,8 @@ result<> random_source::fill(mutable_bytes out) const {
   return fail_queue(errc::random, std::format("the random source gave no {} bytes", out.size()));
 }
 
-result<> fill_random(mutable_bytes out) { return random_source{}.fill(out); }
+result<> fill_random(mutable_bytes out) {
+  return random_source{}.fill(out);
+}
 
 }  // namespace weft::tls

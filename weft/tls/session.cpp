@@ -14,7 +14,9 @@ std::string agreed_alpn(SSL* ssl) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-std::string text_or_empty(const char* text) { return text ? text : ""; }
+std::string text_or_empty(const char* text) {
+  return text ? text : "";
+}
 
 /// OpenSSL writes some groups' IANA names in small letters.
 std::string group_name(SSL* ssl) {

@@ -58,7 +58,8 @@ std::string describe_problem(X509* leaf, int reason, const std::string& host, bo
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
       return std::format("is not trusted: {}; {} its CA (trust::pem, trust::file) or pin {}", text,
                          server ? "add" : "pass", print_of(leaf));
-    default: return std::format("is not trusted: {} ({})", text, subject_of(leaf));
+    default:
+      return std::format("is not trusted: {} ({})", text, subject_of(leaf));
   }
 }
 
