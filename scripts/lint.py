@@ -86,11 +86,29 @@ def check_file(path, rooms, complain):
                      "hide it, or begin the file with '// Internal.'")
 
 
+# g++ 14 evaluates a co_await that short-circuiting or a conditional should have skipped, in these forms.
+MISCOMPILED_AWAIT = re.compile(
+    r"co_return\b[^;]*(&&|\|\||\?)[^;]*\bco_await"
+    r"|\bwhile \([^;{]*(&&|\|\|)\s*!?\(?co_await"
+    r"|(&&|\|\|)\s*!?\(?co_await[^;]*(&&|\|\|)")
+
+
+def check_awaits(path, complain):
+    text = path.read_text()
+    for found in MISCOMPILED_AWAIT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        complain(f"{path.relative_to(ROOT)}:{line}: g++ 14 may run this co_await although it should be skipped; "
+                 "give it a statement of its own")
+
+
 def sources(complain):
     rooms = modules()
     for path in sorted((ROOT / "weft").rglob("*")):
         if path.suffix in (".hpp", ".cpp"):
             check_file(path, rooms, complain)
+    for folder in ("weft", "apps", "bench", "examples", "tests", "tools"):
+        for path in sorted((ROOT / folder).rglob("*.?pp")):
+            check_awaits(path, complain)
 
 
 def archives(complain, build):

@@ -165,7 +165,9 @@ class teardown {
   }
   static task<> write_on(teardown& self, std::shared_ptr<stream> s, slice data) {
     ++self.writes_started_;
-    while (*s && co_await s->write(data)) {
+    while (*s) {
+      auto written = co_await s->write(data);
+      if (!written) break;
     }
     ++self.writes_ended_;
   }

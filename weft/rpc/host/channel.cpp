@@ -115,7 +115,10 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
     ~waiter() { std::erase(in.waiting, this); }
 
     /// False when cancelled.
-    task<bool> wait() { co_return woken || co_await event.wait(); }
+    task<bool> wait() {
+      if (woken) co_return true;
+      co_return co_await event.wait();
+    }
     void wake() {
       woken = true;
       event.notify();

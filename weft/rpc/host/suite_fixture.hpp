@@ -227,7 +227,8 @@ class handler final : public service_handler {
     auto request = co_await read_single<text>(call);
     if (!request) co_return std::move(request).error();
     probe_->notes.push_back(request->value());
-    co_return call.info().one_way ? status{} : co_await write_reply<text>(call, value("noted"));
+    if (call.info().one_way) co_return status{};
+    co_return co_await write_reply<text>(call, value("noted"));
   }
 
   task<status> do_about(server_context& context, server_call& call) {
