@@ -13,6 +13,7 @@
 #include <weft/quic/core/hub.hpp>
 #include <weft/quic/core/memory_account.hpp>
 #include <weft/quic/core/native.hpp>
+#include <weft/quic/core/pacer.hpp>
 #include <weft/quic/core/scheduler.hpp>
 #include <weft/quic/core/stream.hpp>
 #include <weft/quic/core/tls_glue.hpp>
@@ -168,6 +169,8 @@ class connection_impl final : public connection, public route_target, public tim
   void sent(stream& s, std::size_t count, bool fin) noexcept;
   bool may_hold(time_point now) const noexcept;
   bool nothing_queued() const noexcept;
+  std::size_t train_room(std::size_t buffer, std::size_t full) const noexcept;
+  void pace(std::size_t size, time_point now) noexcept;
   std::optional<transmit> take_stash(mutable_bytes buffer);
 
   hub& hub_;
@@ -219,6 +222,8 @@ class connection_impl final : public connection, public route_target, public tim
   std::size_t bytes_since_write_ = 0;
   std::uint64_t lost_seen_ = 0;
   std::size_t full_seen_ = 0;
+  pacer pacer_;
+  bool paced_ = false;  // only what is not paced may go out
 
   // Streams
   std::deque<stream> storage_;

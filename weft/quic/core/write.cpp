@@ -30,7 +30,7 @@ struct packet_in_work {
 /// A bare FIN needs no credit and almost no room: it never waits behind data.
 stream* connection_impl::next_stream() noexcept {
   if (stream* s = fins_.front()) return s;
-  if (scheduler_.empty() || ngtcp2_conn_get_max_data_left2(native_) == 0) return nullptr;
+  if (paced_ || scheduler_.empty() || ngtcp2_conn_get_max_data_left2(native_) == 0) return nullptr;
   return scheduler_.pick()->owner;
 }
 
@@ -125,7 +125,7 @@ ngtcp2_ssize connection_impl::put_datagram(packet_in_work& packet) {
 
 ngtcp2_ssize connection_impl::fill_packet(packet_in_work& packet) {
   // Datagrams and streams take turns at being first in a packet.
-  bool datagrams = !datagrams_out_.empty() && (datagrams_turn_ || scheduler_.empty());
+  bool datagrams = !paced_ && !datagrams_out_.empty() && (datagrams_turn_ || scheduler_.empty());
   datagrams_turn_ = !datagrams_turn_;
   for (;;) {
     if (datagrams && !datagrams_out_.empty()) {
@@ -159,7 +159,7 @@ ngtcp2_ssize connection_impl::fill_packet(packet_in_work& packet) {
         return outcome;
     }
     // Room is left: datagrams that waited for their turn may use it.
-    datagrams = !datagrams_out_.empty() && scheduler_.empty() && fins_.empty();
+    datagrams = !paced_ && !datagrams_out_.empty() && scheduler_.empty() && fins_.empty();
   }
 }
 
@@ -209,6 +209,29 @@ bool connection_impl::acknowledgement_made_work() noexcept {
   return std::exchange(full_seen_, full) != full || lost;
 }
 
+std::size_t connection_impl::train_room(std::size_t buffer, std::size_t full) const noexcept {
+  const std::size_t most = std::min(buffer, largest_train);
+  if (!options_.pacing) return most;
+  std::size_t quantum = ngtcp2_conn_get_send_quantum2(native_);
+  if (options_.controller != congestion::bbr) {
+    ngtcp2_conn_info info;
+    ngtcp2_conn_get_conn_info2(native_, &info);
+    quantum = pacer::quantum(info.cwnd, duration{static_cast<duration::rep>(info.smoothed_rtt)});
+  }
+  constexpr std::size_t initial_window = 10;  // datagrams; RFC 9002 §7.7 allows it in a row
+  return std::min(most, std::max(quantum, initial_window * full));
+}
+
+/// Accounts for what was sent. BBR's rate is the library's own knowledge, so it also paces.
+void connection_impl::pace(std::size_t size, time_point now) noexcept {
+  if (options_.controller == congestion::bbr)
+    return ngtcp2_conn_update_pkt_tx_time(native_, last_stamp_);
+  if (!handshake_complete_) return;  // the round trip is a guess yet
+  ngtcp2_conn_info info;
+  ngtcp2_conn_get_conn_info2(native_, &info);
+  pacer_.sent(size, info.cwnd, duration{static_cast<duration::rep>(info.smoothed_rtt)}, now);
+}
+
 std::optional<transmit> connection_impl::take_stash(mutable_bytes buffer) {
   if (stash_.empty()) return std::nullopt;
   std::memcpy(buffer.data(), stash_.data(), stash_.size());
@@ -242,9 +265,8 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
   if (!memory_.pressed()) wake_writers();
   const auto ts = stamp(now);
   const std::size_t full = ngtcp2_conn_get_path_max_tx_udp_payload_size2(native_);
-  std::size_t room = std::min(buffer.size(), largest_train);
-  if (options_.pacing)
-    room = std::min(room, std::max(full, ngtcp2_conn_get_send_quantum2(native_)));
+  const std::size_t room = train_room(buffer.size(), full);
+  paced_ = !pacer_.allows(now);
   // During a path validation packets for two paths alternate, and a train must not mix them.
   const std::size_t most = validating_ > 0 ? 1 : max_segments;
   const std::size_t probe_room =
@@ -283,13 +305,13 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
       break;
     }
   }
+  if (options_.pacing && size > 0) pace(size, now);
   after_write(now, size > 0);
   if (size == 0 || !native_) return std::nullopt;
   return account(first, size, segment);
 }
 
 void connection_impl::after_write(time_point now, bool wrote) {
-  if (wrote && options_.pacing) ngtcp2_conn_update_pkt_tx_time(native_, last_stamp_);
   after_library(now);
   if (!native_) return;
   if (std::exchange(ping_due_, false))
@@ -311,6 +333,7 @@ void connection_impl::arm(time_point now) {
     at = std::max(at, hold_until_);
   else if (at <= now && !wrote_)
     at = now + 50us;  // due, yet there was nothing to do: do not spin on it
+  if (!nothing_queued() && !pacer_.allows(now)) at = std::min(at, pacer_.resume_at());
   if (starved()) at = std::min(at, now + 50ms);
   if (!waiting_for_room_.empty() && memory_.pressed()) at = std::min(at, now + 20ms);
   hub_.timers.set(*this, at);
