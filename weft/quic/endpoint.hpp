@@ -15,6 +15,7 @@ namespace weft::quic {
 namespace detail {
 class endpoint_state;
 }
+class shard_group;
 
 /// What an endpoint's loop may do in one turn before it lets others run.
 struct loop_options {
@@ -27,6 +28,8 @@ struct endpoint_config {
   endpoint_options core;
   udp::options socket;
   loop_options loop;
+  /// For a server with several shards on one port (`socket.reuse_port`): the same for all of them.
+  std::shared_ptr<shard_group> group;
 };
 
 /// QUIC connections on one shard, over one UDP socket (more while connections migrate). Shard's

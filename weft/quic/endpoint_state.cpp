@@ -21,14 +21,13 @@ endpoint_state::endpoint_state(io::shard& shard, address local, endpoint_config 
       config_{std::move(config)},
       core_{std::move(core)},
       hub_{shard.get_executor()},
-      on_train_{[this](const udp::train& t) {
-        core_->handle_datagrams(t.path, t.ecn, t.payload, t.segment, now_);
-      }} {
+      on_train_{[this](const udp::train& t) { take_train(t); }} {
   // Filled, so that its pages are there: a page fault costs more than a datagram.
   send_buffer_.assign(send_buffer_bytes, std::byte{0});
 }
 
 endpoint_state::~endpoint_state() {
+  leave_group();
   if (registry_) registry_->remove(*this);
 }
 
@@ -37,9 +36,11 @@ result<endpoint> endpoint_state::open(io::shard& shard, address local,
   auto core = core::endpoint::create(config.core);
   if (!core) return std::unexpected{std::move(core.error())};
   auto state = std::make_shared<endpoint_state>(shard, local, std::move(config), std::move(*core));
-  if (server)
-    if (auto ready = state->core_->listen(std::move(*server)); !ready)
-      return std::unexpected{std::move(ready.error())};
+  if (server) {
+    auto ready = state->core_->listen(std::move(*server));
+    if (ready) ready = state->join_group();
+    if (!ready) return std::unexpected{std::move(ready.error())};
+  }
   if (server || local.ip_family() != address::family::none) {
     auto p = state->open_port(local, state->config_.socket.reuse_port);
     if (!p) return std::unexpected{std::move(p.error())};
@@ -201,6 +202,7 @@ void endpoint_state::turn(port* readable) {
   {
     const in_turn guard{in_turn_};
     if (timer_deadline_ <= now_) core_->handle_timeout(now_);
+    take_forwarded();
     if (readable) receive(*readable);
     dispatch();
     now_ = std::max(now_, io::now());  // coroutines may have taken their time
@@ -364,6 +366,7 @@ void endpoint_state::arm_timer() {
 
 void endpoint_state::finish() {
   finished_ = true;
+  leave_group();
   const auto self = shared_from_this();
   shard_->disarm(timer_);
   for (auto& p : ports_) p->close();
@@ -379,6 +382,7 @@ void endpoint_state::finish() {
 
 void endpoint_state::abandon() noexcept {
   finished_ = closed_ = abandoned_ = true;
+  leave_group();
   const auto self = shared_from_this();
   hub_.drop_all();
   for (auto& p : ports_) {

@@ -73,6 +73,8 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   const port* primary() const noexcept;
   const address& configured_address() const noexcept { return local_; }
   bool closed() const noexcept { return closed_; }
+  /// Why the socket all connections depend on cannot be used any more.
+  const std::optional<error>& failure() const noexcept { return failure_; }
 
   using self_ptr = std::shared_ptr<endpoint_state>;
   static task<result<connection>> connect(self_ptr self, address remote, std::string host,
@@ -116,6 +118,11 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   void run_again();
   void turn(port* readable);
   void receive(port& from);
+  result<> join_group();
+  void leave_group() noexcept;
+  void take_train(const udp::train& t);
+  bool forwarded(const udp::train& from, bytes datagram);
+  void take_forwarded();
   result<std::shared_ptr<port>> open_port(const address& local, bool reuse);
   void dispatch();
   void accept_new(core::connection& c);
@@ -175,6 +182,7 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   bool handle_gone_ = false;
   bool finished_ = false;   ///< sockets are closed, turns have ended
   bool abandoned_ = false;  ///< and the event loop is gone
+  bool in_group_ = false;
   std::size_t blocked_ports_ = 0;
   std::optional<error> failure_;
 
