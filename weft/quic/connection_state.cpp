@@ -52,7 +52,9 @@ void connection_state::handle_dropped() {
 }
 
 error connection_state::end_reason() const {
-  return ended_ ? *ended_ : core_->close_reason();
+  if (ended_) return *ended_;
+  // The core only knows that it was told to close.
+  return owner_->failure() ? *owner_->failure() : core_->close_reason();
 }
 
 // Streams
@@ -300,7 +302,7 @@ void connection_state::handle(core::connection_event event) {
       migration_failed();
       break;
     case kind::closed:
-      end(core_->close_reason());
+      end(end_reason());
       break;
     case kind::new_session:
       break;
