@@ -115,6 +115,8 @@ class loopback final : public caller {
     co_return result<>{};
   }
 
+  bool early_data = false;  ///< of the calls from now on
+
  private:
   static task<> serve(dispatcher& calls, std::shared_ptr<wire> w) {
     server_end call{w};
@@ -128,6 +130,7 @@ class loopback final : public caller {
     w->info.metadata = std::move(options.metadata);
     w->info.protocol = "fake";
     w->info.one_way = one_way;
+    w->info.early_data = early_data;
     asio::co_spawn(shard_.get_executor(), serve(calls_, w),
                    asio::bind_cancellation_slot(
                        w->cancelled.slot(),

@@ -207,6 +207,12 @@ task<status> router::dispatch(server_call& call) {
   const auto found = self->routes.find(call.info().path);
   if (found == self->routes.end()) co_return self->unknown_method(call.info().path);
   const std::shared_ptr<route> on = found->second;
+  // Early data may be a replay: only what may be repeated is done on its word.
+  if (call.info().early_data && on->target->level == idempotency::unknown)
+    co_return status{
+        code::unavailable,
+        "a call that must not be repeated arrived as early data; it was not looked at: "
+        "retry it after the handshake"};
   impl::running_call counted{*self, *on};
   status outcome;
   try {
