@@ -1,3 +1,4 @@
+// Internal.
 #pragma once
 
 // Answers that need no connection: tokens, Retry, version negotiation, stateless reset.

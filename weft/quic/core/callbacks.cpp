@@ -59,6 +59,7 @@ struct callbacks {
 
   static int handshake_confirmed(ngtcp2_conn*, void* user) {
     self(user).confirmed_ = true;
+    self(user).shut_held();
     return 0;
   }
 

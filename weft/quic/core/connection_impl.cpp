@@ -254,6 +254,8 @@ void connection_impl::expired(time_point now) {
     if (!native_) return;
     if (failed != 0) return fail_library(failed, now);
   }
+  end_silent_streams(now);
+  if (!native_) return;
   control_due_ = true;
   make_dirty();
 }

@@ -1,3 +1,4 @@
+// Internal.
 #pragma once
 
 #include <ngtcp2/ngtcp2.h>
@@ -138,6 +139,11 @@ class connection_impl final : public connection, public route_target, public tim
   void on_acknowledged(stream& s, std::size_t count) noexcept;
   void on_stream_closed(stream& s) noexcept;
   void drop_unsent(stream& s) noexcept;
+  void shut(stream& s) noexcept;
+  void shut_held() noexcept;
+  void end_silent_streams(time_point now);
+  time_point silent_at(const stream& s) const noexcept;
+  time_point next_silence() const noexcept;
   void drop_unread(stream& s) noexcept;
   void schedule(stream& s) noexcept;
   void unschedule(stream& s) noexcept;
@@ -233,6 +239,10 @@ class connection_impl final : public connection, public route_target, public tim
   intrusive_list<stream, &stream::incoming_hook_> incoming_;
   intrusive_list<stream, &stream::fin_hook_> fins_;
   intrusive_list<stream, &stream::room_hook_> waiting_for_room_;
+  intrusive_list<stream, &stream::held_hook_> held_;          // wait for the handshake's end
+  intrusive_list<stream, &stream::stopping_hook_> stopping_;  // stopped, not closed; oldest first
+  static constexpr std::size_t max_silent_streams = 10'000;
+  std::size_t silent_streams_ = 0;
   scheduler scheduler_;
   std::size_t unsent_ready_ = 0;  // bytes the scheduler may send
   std::size_t send_buffered_ = 0;

@@ -1,3 +1,4 @@
+// Internal.
 #pragma once
 
 // The line between weft's values and the protocol library's.

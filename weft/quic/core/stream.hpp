@@ -109,7 +109,7 @@ class stream {
   bool accepted_ = false;    // its owner knows it
   bool released_ = false;    // its owner has let go
   bool reported_ = false;    // handed out by poll_stream, events not taken yet
-  bool stop_sent_ = false;   // our STOP_SENDING
+  bool stop_sent_ = false;   // our STOP_SENDING; it may still be held
   bool reset_sent_ = false;  // our RESET_STREAM, asked for by us or by the peer
   bool finish_asked_ = false;
   bool fin_sent_ = false;
@@ -126,12 +126,19 @@ class stream {
   detail::slice_queue receive_queue_;
   std::size_t credit_due_ = 0;  // read bytes whose MAX_STREAM_DATA is not given back yet
 
+  // Asked for, but not yet told to the library.
+  std::optional<std::uint64_t> stop_asked_;
+  std::optional<std::uint64_t> reset_asked_;
+  std::uint64_t stopped_at_ = 0;  // when the library was told to stop the peer
+
   detail::schedule_entry schedule_;
   detail::list_hook<stream> all_hook_;
   detail::list_hook<stream> ready_hook_;
   detail::list_hook<stream> incoming_hook_;
   detail::list_hook<stream> fin_hook_;
   detail::list_hook<stream> room_hook_;
+  detail::list_hook<stream> held_hook_;
+  detail::list_hook<stream> stopping_hook_;
 };
 
 }  // namespace weft::quic::core

@@ -112,6 +112,8 @@ void connection_impl::end_stream(stream& s) noexcept {
   unschedule(s);
   fins_.erase(s);
   waiting_for_room_.erase(s);
+  held_.erase(s);
+  stopping_.erase(s);
   memory_.remove(s.send_buffered_);
   send_buffered_ -= s.send_buffered_;
   s.send_buffered_ = s.unsent_ = 0;
@@ -252,17 +254,6 @@ bool connection_impl::starved() const noexcept {
          granted_total_ < received_total_ + memory_account::guaranteed / 2;
 }
 
-void connection_impl::stop_sending(stream& s, std::uint64_t code) {
-  if (!s.connection_ || !s.can_receive()) return;
-  drop_unread(s);
-  if (s.stop_sent_ || s.closed_ || s.reset_code_) return;
-  s.stop_sent_ = true;
-  if (s.fin_received_) return;
-  ngtcp2_conn_shutdown_stream_read(native_, 0, s.id_, code);
-  control_due_ = true;
-  make_dirty();
-}
-
 // Sending -----------------------------------------------------------------------------------------
 
 void connection_impl::schedule(stream& s) noexcept {
@@ -344,15 +335,6 @@ result<> connection_impl::finish(stream& s) {
   if (s.unsent_ == 0) fins_.push_back(s);
   make_dirty();
   return {};
-}
-
-void connection_impl::reset(stream& s, std::uint64_t code) {
-  if (!s.connection_ || s.closed_ || !s.can_send() || s.reset_sent_) return;
-  s.reset_sent_ = true;
-  drop_unsent(s);
-  ngtcp2_conn_shutdown_stream_write(native_, 0, s.id_, code);
-  control_due_ = true;
-  make_dirty();
 }
 
 /// What no packet carries yet. The rest stays until the library is done with the stream.

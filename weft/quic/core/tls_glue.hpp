@@ -1,3 +1,4 @@
+// Internal.
 #pragma once
 
 #include <ngtcp2/ngtcp2_crypto.h>

@@ -336,7 +336,7 @@ void connection_impl::arm(time_point now) {
   if (!nothing_queued() && !pacer_.allows(now)) at = std::min(at, pacer_.resume_at());
   if (starved()) at = std::min(at, now + 50ms);
   if (!waiting_for_room_.empty() && memory_.pressed()) at = std::min(at, now + 20ms);
-  hub_.timers.set(*this, at);
+  hub_.timers.set(*this, std::min(at, next_silence()));
 }
 
 }  // namespace weft::quic::core::detail
