@@ -118,6 +118,8 @@ void shard::stop() noexcept {
 }
 
 void shard::post(std::move_only_function<void()> work) {
+  // What is destroyed with the loop may still have something to say; nobody will hear it.
+  if (impl_->closing) return;
   asio::post(*impl_->context, [work = std::move(work)]() mutable { work(); });
 }
 

@@ -400,5 +400,31 @@ TEST(sleep, shard_may_end_while_coroutines_sleep_and_hooks_wait) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST(sleep, what_goes_with_its_shard_may_post_to_it) {
+  struct poster {
+    shard& on;
+    int& posts;
+    ~poster() {
+      ++posts;
+      on.post([] { ADD_FAILURE() << "ran after the end of the loop"; });
+    }
+  };
+  int posts = 0;
+  {
+    shard s;
+    asio::co_spawn(
+        s.get_executor(),
+        [](shard& sh, int& count) -> task<> {
+          const poster last{sh, count};
+          (void)co_await sh.sleep_until(now() + 1h);
+        }(s, posts),
+        asio::detached);
+    s.post([&s] { s.stop(); });
+    s.run();
+    EXPECT_EQ(posts, 0);
+  }
+  EXPECT_EQ(posts, 1);
+}
+
 }  // namespace
 }  // namespace weft::io
