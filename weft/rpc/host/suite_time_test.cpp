@@ -114,6 +114,45 @@ TEST_P(times, timeout_in_queue) {
   run(call_when_full(*this));
 }
 
+task<> be_called(carriers& t, std::string request, std::optional<result<text>>& outcome) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  outcome = co_await t.call(hold, std::move(request));
+}
+
+task<> wait_for_stream_credit(carriers& t) {
+  EXPECT_TRUE(co_await t.channel().connect());
+  std::array<std::optional<result<text>>, 2> running;
+  for (auto& each : running) t.call_beside(hold, "x", each);
+  co_await t.until([&] { return t.probe_->held.size() == 2; });
+  auto queued = co_await t.call(hold, "queued", {.timeout = 50ms});
+  EXPECT_EQ(code_of(queued), code::deadline_exceeded) << queued.error().to_string();
+  asio::cancellation_signal signal;
+  std::optional<result<text>> outcome;
+  bool ended = false;
+  asio::co_spawn(
+      t.shard().get_executor(), be_called(t, "queued", outcome),
+      asio::bind_cancellation_slot(signal.slot(), [&](std::exception_ptr) { ended = true; }));
+  co_await t.settle();
+  signal.emit(asio::cancellation_type::terminal);
+  co_await t.until([&] { return ended; });
+  EXPECT_EQ(code_of(*outcome), code::cancelled);
+  if (t.GetParam() == carrier::quic) {
+    EXPECT_EQ(t.probe_->held.size(), 2u);
+  }
+  t.probe_->release(0);
+  t.probe_->release(1);
+  co_await t.until([&] { return running[0] && running[1]; });
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(code_of(co_await t.call(echo, "x", {.timeout = 10s})), code::ok)
+        << "what was waited for in vain is not lost";
+}
+
+TEST_P(times, a_call_without_stream_credit_ends_in_time) {
+  server_options_.transport.max_bidi_streams = 2;
+  start_server();
+  run(wait_for_stream_credit(*this));
+}
+
 // Cancellation
 // ---------------------------------------------------------------------------------------
 
@@ -153,11 +192,6 @@ WEFT_SUITE_TEST(times, dropping_a_call_cancels_it) {
     co_await t.until([&] { return t.probe_->held.size() == 1; });
   }
   co_await t.until([&] { return t.probe_->cancelled == 1; });
-}
-
-task<> be_called(carriers& t, std::string request, std::optional<result<text>>& outcome) {
-  co_await asio::this_coro::throw_if_cancelled(false);
-  outcome = co_await t.call(hold, std::move(request));
 }
 
 WEFT_SUITE_TEST(times, cancelling_the_calling_coroutine_cancels_the_call) {

@@ -315,7 +315,10 @@ void native_client_call::cancel(status why) {
   ++core_->stats_.cancels_sent;
   finish(std::move(why));
   // Wakes who waits, who may destroy this call.
-  if (pipe_ != nullptr) pipe_->abandon(code);
+  if (pipe_ != nullptr)
+    pipe_->abandon(code);
+  else
+    stop_waiting();
 }
 
 void native_client_call::give_up() noexcept {

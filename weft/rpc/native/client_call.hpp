@@ -121,6 +121,8 @@ class native_client_call : public client_call,
   void give_up() noexcept;
   /// Chance to choose a carrier by the first message. `framed`: bytes of header and message.
   virtual task<result<>> before_first_write(std::size_t framed, bool last);
+  /// The call ended before it had a pipe: whoever waits for one is to go on.
+  virtual void stop_waiting() noexcept {}
   static constexpr std::size_t npos = static_cast<std::size_t>(-1);
 
  private:

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 
@@ -206,19 +208,34 @@ class quic_client_call final : public native_client_call, public pooled<quic_cli
   std::uint64_t number() const noexcept override {
     return stream_ ? static_cast<std::uint64_t>(stream_->stream().id()) : 0;
   }
+  /// A stream of the call's own; waits for credit until the call ends.
+  task<result<>> obtain_stream();
+
+ protected:
+  task<result<>> before_first_write(std::size_t framed, bool last) override;
+  void stop_waiting() noexcept override {
+    if (auto waiting = opening_) waiting->done.notify();
+  }
+
+ private:
+  /// A stream on its way. Not awaited directly: the deadline ends the wait, too.
+  struct opening {
+    io::event done;
+    asio::cancellation_signal stop;
+    std::optional<weft::result<quic::stream>> stream;
+  };
+  static task<> open(std::shared_ptr<quic_client> client, std::shared_ptr<opening> into);
+  task<weft::result<quic::stream>> wait_for_stream();
   void use(quic::stream s) {
     if (urgency_ != 3) s.set_priority(urgency_);
     stream_.emplace(std::move(s));
     attach(*stream_);
   }
 
- protected:
-  task<result<>> before_first_write(std::size_t framed, bool last) override;
-
- private:
   std::shared_ptr<quic_client> client_;
   std::optional<quic_pipe> stream_;
   std::optional<mux_stream> share_;
+  std::shared_ptr<opening> opening_;
   std::uint8_t urgency_;
   bool may_share_;
 };
@@ -249,18 +266,13 @@ class quic_client final : public client_core, public quic_carrier {
     if (auto begun = call->begin(m, options, deadline); !begun)
       co_return std::unexpected{std::move(begun).error()};
     if (may_share) co_return call;
-    auto opened = self->connection_.try_open_stream();
-    if (!opened) opened = co_await self->connection_.open_stream();
-    if (!*opened) {
-      const status why = self->closed_ ? *self->closed_ : status_of((*opened).error());
-      call->end(why);
-      co_return std::unexpected{why};
-    }
-    call->use(std::move(**opened));
+    if (auto obtained = co_await call->obtain_stream(); !obtained)
+      co_return std::unexpected{std::move(obtained).error()};
     co_return call;
   }
 
   mux& lanes() noexcept { return *lanes_; }
+  io::shard& shard_of() noexcept { return client_core::shard_; }
   void share_lanes() { open_lanes(); }
 
   task<result<>> one_way(const method& m, const call_options& options, time_point deadline,
@@ -346,8 +358,30 @@ task<result<>> quic_client_call::before_first_write(std::size_t framed, bool las
     attach(*share_);
     co_return result<>{};
   }
+  co_return co_await obtain_stream();
+}
+
+task<> quic_client_call::open(std::shared_ptr<quic_client> client, std::shared_ptr<opening> into) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  into->stream = co_await client->connection().open_stream();
+  into->done.notify();
+}
+
+task<weft::result<quic::stream>> quic_client_call::wait_for_stream() {
+  const auto waiting = opening_ = std::make_shared<opening>();
+  asio::co_spawn(
+      client_->shard_of().get_executor(), open(client_, waiting),
+      asio::bind_cancellation_slot(waiting->stop.slot(), [waiting](std::exception_ptr) {}));
+  (void)co_await waiting->done.wait();
+  opening_.reset();
+  if (waiting->stream) co_return std::move(*waiting->stream);
+  waiting->stop.emit(asio::cancellation_type::terminal);
+  co_return weft::fail(errc::cancelled, layer::rpc, "the wait for stream credit was cancelled");
+}
+
+task<result<>> quic_client_call::obtain_stream() {
   auto opened = client_->connection().try_open_stream();
-  if (!opened) opened = co_await client_->connection().open_stream();
+  if (!opened) opened = co_await wait_for_stream();
   // Meanwhile the call may have ended.
   if (auto known = known_outcome()) co_return std::unexpected{std::move(*known)};
   if (!*opened) {
