@@ -75,6 +75,14 @@ std::uint64_t connection_impl::initial_window() const noexcept {
                   std::max<std::uint64_t>(left / 16, memory_account::guaranteed));
 }
 
+// The library holds MAX_DATA back until a share of the window it began with is due. So with a
+// budget a connection begins with what it always may have, else a grant under pressure would never
+// be told; the rest of its window goes out with its first packets.
+std::uint64_t connection_impl::announced_window() const noexcept {
+  const std::uint64_t window = initial_window();
+  return hub_.options.memory ? std::min<std::uint64_t>(window, memory_account::guaranteed) : window;
+}
+
 result<> connection_impl::start(const ngtcp2_cid& dcid, const ngtcp2_cid& scid,
                                 std::uint32_t version, const ngtcp2_settings& settings,
                                 const ngtcp2_transport_params& params) {
@@ -132,7 +140,7 @@ result<> connection_impl::begin_client(std::string_view host, const client_confi
     settings.tokenlen = resumption_.token.size();
     settings.token_type = NGTCP2_TOKEN_TYPE_NEW_TOKEN;
   }
-  const auto params = make_params(options_, initial_window());
+  const auto params = make_params(options_, announced_window());
   if (auto started = start(dcid, scid, NGTCP2_PROTO_VER_V1, settings, params); !started)
     return started;
   if (auto resumed = resume(config); !resumed) return resumed;
@@ -178,7 +186,7 @@ result<> connection_impl::begin_server(const accepted_initial& initial, const se
   ids_.push_back(id);
   const auto probes = mtu_probes(options_, path_);
   auto settings = make_settings(options_, probes, now);
-  auto params = make_params(options_, initial_window());
+  auto params = make_params(options_, announced_window());
   params.original_dcid_present = 1;
   params.original_dcid = initial.header.dcid;
   if (initial.token == verdict::retried) {

@@ -110,6 +110,7 @@ class connection_impl final : public connection, public route_target, public tim
                  const ngtcp2_settings& settings, const ngtcp2_transport_params& params);
   result<> resume(const client_config& config);
   std::uint64_t initial_window() const noexcept;
+  std::uint64_t announced_window() const noexcept;
   ngtcp2_tstamp stamp(time_point now) noexcept;
   void after_library(time_point now);
   duration longest_hold() const noexcept;
