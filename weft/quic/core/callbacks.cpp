@@ -216,7 +216,10 @@ struct callbacks {
   static int stream_close(ngtcp2_conn*, std::uint32_t, std::int64_t, std::uint64_t, void* user,
                           void* of) {
     return guarded(user, [&](connection_impl& c) {
-      if (of) c.on_stream_closed(*static_cast<stream*>(of));
+      if (of)
+        c.on_stream_closed(*static_cast<stream*>(of));
+      else if (c.silent_streams_ > 0)
+        --c.silent_streams_;  // its end came after all
       return 0;
     });
   }

@@ -218,7 +218,8 @@ result<> connection_impl::begin_server(const accepted_initial& initial, const se
 }
 
 void connection_impl::add_initial_id(const ngtcp2_cid& id) {
-  if (hub_.initial_routes.emplace(id, this).second) initial_ids_.push_back(id);
+  const initial_id key{id, path_.remote};
+  if (hub_.initial_routes.emplace(key, this).second) initial_ids_.push_back(key);
 }
 
 // Input -------------------------------------------------------------------------------------------
@@ -516,9 +517,7 @@ result<> connection_impl::migrate(const path& to, bool immediate, time_point now
     case 0:
       break;
     case NGTCP2_ERR_INVALID_STATE:
-      return fail(
-          errc::unsupported, layer::quic,
-          "the connection cannot move before its handshake is confirmed, or the peer forbids it");
+      return fail(errc::unsupported, layer::quic, "the peer forbids the connection to move");
     case NGTCP2_ERR_CONN_ID_BLOCKED:
       return fail(errc::exhausted, layer::quic,
                   "the peer has no spare connection id for a move yet");
@@ -537,9 +536,11 @@ result<> connection_impl::migrate(const path& to, bool immediate, time_point now
 result<> connection_impl::update_keys(time_point now) {
   if (!native_) return fail(errc::closed, layer::quic, "the connection has ended");
   // Asked earlier, the library aborts.
-  if (!confirmed_ || ngtcp2_conn_initiate_key_update(native_, stamp(now)) != 0)
+  if (!confirmed_)
     return fail(errc::exhausted, layer::quic,
-                "the last key update is not confirmed yet, or the handshake is not");
+                "keys cannot be updated before the handshake is confirmed");
+  if (ngtcp2_conn_initiate_key_update(native_, stamp(now)) != 0)
+    return fail(errc::exhausted, layer::quic, "the last key update is not confirmed yet");
   control_due_ = true;
   make_dirty();
   return {};

@@ -59,7 +59,7 @@ class connection_impl final : public connection, public route_target, public tim
   bool announced() const noexcept { return announced_; }
   bool dead() const noexcept { return native_ == nullptr; }
   std::vector<std::uint64_t>& ids() noexcept { return ids_; }
-  std::vector<ngtcp2_cid>& initial_ids() noexcept { return initial_ids_; }
+  std::vector<initial_id>& initial_ids() noexcept { return initial_ids_; }
   void add_initial_id(const ngtcp2_cid& id);
   void trace(std::string_view text) noexcept;
 
@@ -177,6 +177,7 @@ class connection_impl final : public connection, public route_target, public tim
   bool may_hold(time_point now) const noexcept;
   bool nothing_queued() const noexcept;
   std::size_t train_room(std::size_t buffer, std::size_t full) const noexcept;
+  bool library_paces(duration round_trip) const noexcept;
   void pace(std::size_t size, time_point now) noexcept;
   std::optional<transmit> take_stash(mutable_bytes buffer);
 
@@ -219,7 +220,7 @@ class connection_impl final : public connection, public route_target, public tim
   int validating_ = 0;
 
   std::vector<std::uint64_t> ids_;
-  std::vector<ngtcp2_cid> initial_ids_;
+  std::vector<initial_id> initial_ids_;
   std::vector<ngtcp2_cid> reset_tokens_;
 
   // Time. The library aborts when time runs backwards.

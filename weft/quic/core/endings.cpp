@@ -24,8 +24,9 @@ void connection_impl::reset(stream& s, std::uint64_t code) {
   shut(s);
 }
 
-/// A client's library forgets a RESET_STREAM or STOP_SENDING that it is told of before it has left
-/// its handshake, so those wait for the confirmation.
+/// A client's library that looks for early data to send again throws every stream without any out
+/// of its queue of what to send, RESET_STREAM and STOP_SENDING included, and never queues them
+/// again. It looks until it has left its handshake, so those wait for the confirmation.
 void connection_impl::shut(stream& s) noexcept {
   if (!server_ && !confirmed_) return held_.push_back(s);
   if (const auto code = std::exchange(s.reset_asked_, std::nullopt))
@@ -43,15 +44,16 @@ void connection_impl::shut_held() noexcept {
   while (stream* s = held_.pop_front()) shut(*s);
 }
 
-/// The library drops what waits out of order when it sends STOP_SENDING. Was the stream's end among
-/// it, acknowledged already, then the peer has nothing more to say, and the library waits for the
-/// end for ever. So a stopped stream whose sending side is over ends for us after a while; the
-/// library's small rest stays, so there is a limit to them.
+/// From STOP_SENDING on the library drops what is out of order, and what waits so, yet acknowledges
+/// it. When the peer had everything acknowledged before it heard of STOP_SENDING, it has nothing
+/// more to say (RFC 9000 §3.5), and the library waits for the end for ever: nothing tells it, or
+/// us, how far the peer got. So a stopped stream whose sending side is over ends for us after a
+/// while. The library's small rest stays until its end does come, so there is a limit to them.
 void connection_impl::end_silent_streams(time_point now) {
   while (stream* s = stopping_.front()) {
     if (silent_at(*s) > now) return;
     stopping_.erase(*s);
-    if (s->send_open() || (!s->reset_sent_ && s->send_buffered_ > 0)) {
+    if (s->can_send() && !s->reset_sent_ && !s->drained_) {
       s->stopped_at_ = to_native(now);
       stopping_.push_back(*s);
       continue;

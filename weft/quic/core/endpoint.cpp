@@ -26,7 +26,7 @@ struct endpoint::impl {
   // Routing
   void handle_datagram(const ngtcp2_path& native, const path& from, ecn mark, bytes datagram,
                        time_point now);
-  route_target* find(bytes datagram, ngtcp2_version_cid& header, int& verdict);
+  route_target* find(const path& from, bytes datagram, ngtcp2_version_cid& header, int& verdict);
   void handle_stranger(const ngtcp2_path& native, const path& from, ecn mark, bytes datagram,
                        const ngtcp2_version_cid& header, time_point now);
   connection_impl* reset_target(bytes datagram) const;
@@ -145,7 +145,8 @@ void endpoint::handle_datagrams(const path& from, ecn mark, bytes payload, std::
   impl_->sweep();
 }
 
-route_target* endpoint::impl::find(bytes datagram, ngtcp2_version_cid& header, int& verdict) {
+route_target* endpoint::impl::find(const path& from, bytes datagram, ngtcp2_version_cid& header,
+                                   int& verdict) {
   const auto* data = detail::octets(datagram);
   if ((data[0] & 0x80) == 0) {
     header = {};
@@ -157,9 +158,9 @@ route_target* endpoint::impl::find(bytes datagram, ngtcp2_version_cid& header, i
   if (header.dcidlen == connection_id_size)
     if (auto* found = hub.routes.find(detail::hub::number(header.dcid))) return found;
   if (header.dcidlen > NGTCP2_MAX_CIDLEN) return nullptr;
-  ngtcp2_cid id;
-  ngtcp2_cid_init(&id, header.dcid, header.dcidlen);
-  const auto it = hub.initial_routes.find(id);
+  detail::initial_id key{.id = {}, .remote = from.remote};
+  ngtcp2_cid_init(&key.id, header.dcid, header.dcidlen);
+  const auto it = hub.initial_routes.find(key);
   return it == hub.initial_routes.end() ? nullptr : it->second;
 }
 
@@ -167,7 +168,7 @@ void endpoint::impl::handle_datagram(const ngtcp2_path& native, const path& from
                                      bytes datagram, time_point now) {
   ngtcp2_version_cid header;
   int verdict = 0;
-  if (auto* target = find(datagram, header, verdict)) {
+  if (auto* target = find(from, datagram, header, verdict)) {
     if (target->live)
       return static_cast<connection_impl*>(target)->receive(native, from, mark, datagram, now);
     return hub.answer_late(*static_cast<closing_record*>(target));

@@ -103,6 +103,31 @@ TEST(Hostile, ReplayIntoTheLiveConnectionIsIgnored) {
   EXPECT_FALSE(has(p.server_events, kind::closed));
 }
 
+TEST(Hostile, ForgedCopyOfTheFirstPacketDoesNotPreventTheHandshake) {
+  pair p;
+  std::size_t forged = 0;
+  p.tamper = [&](flight& f) {
+    if (!f.to_server || has(p.client_events, kind::handshake_done)) return true;
+    flight copy = f;
+    copy.where.remote = far(9, 9);
+    copy.at = p.now + p.delay / 2;
+    p.wire.push_back(std::move(copy));
+    ++forged;
+    return true;
+  };
+  p.handshake();
+  EXPECT_GE(forged, 2u);
+  ASSERT_TRUE(p.client_is(connection::state::established));
+  EXPECT_EQ(p.server->current_path().remote, local(5000));
+  EXPECT_EQ(p.server_endpoint->stats().connections, 2u);
+  // The one made for the copy goes away by itself, and its place with it.
+  p.client->close(0, "", p.now);
+  p.run(60s);
+  p.server_endpoint->release(*p.server, p.now);
+  EXPECT_EQ(p.server_endpoint->stats().connections, 0u);
+  EXPECT_EQ(p.server_endpoint->stats().handshakes, 0u);
+}
+
 TEST(Hostile, FloodOfFirstPacketsIsBounded) {
   auto server = server_defaults();
   server.max_handshakes = 20;

@@ -126,6 +126,17 @@ std::size_t initial_id_hash::operator()(const ngtcp2_cid& id) const noexcept {
   return static_cast<std::size_t>(hash);
 }
 
+std::size_t initial_id_hash::operator()(const initial_id& key) const noexcept {
+  // An address is bytes that the peer chooses, too.
+  ngtcp2_cid where{};
+  static_assert(sizeof key.remote.bytes() + sizeof key.remote.port() <= sizeof where.data);
+  const std::uint16_t port = key.remote.port();
+  std::memcpy(where.data, key.remote.bytes().data(), key.remote.bytes().size());
+  std::memcpy(where.data + key.remote.bytes().size(), &port, sizeof port);
+  where.datalen = key.remote.bytes().size() + sizeof port;
+  return (*this)(key.id) ^ std::rotl((*this)(where), 23);
+}
+
 hub::hub(endpoint_options with)
     : options{std::move(with)},
       mask{connection_id_mask::derive(options.secret)},

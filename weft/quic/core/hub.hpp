@@ -83,6 +83,13 @@ class timer_heap {
   std::vector<timer_node*> heap_;
 };
 
+/// An id that a client chose for its first packets. Its address belongs to it: else whoever copies
+/// a first packet and is faster than it would get all that follow.
+struct initial_id {
+  ngtcp2_cid id;
+  address remote;
+};
+
 /// What remains of a connection that ended (RFC 9000 §10.2): it answers late packets with its
 /// CONNECTION_CLOSE, ever more rarely, or swallows them when draining.
 struct closing_record final : route_target, timer_node {
@@ -91,7 +98,7 @@ struct closing_record final : route_target, timer_node {
 
   hub& home;
   std::vector<std::uint64_t> ids;
-  std::vector<ngtcp2_cid> initial_ids;
+  std::vector<initial_id> initial_ids;
   path where;
   std::vector<std::uint8_t> packet;
   std::uint32_t received = 0;
@@ -118,10 +125,14 @@ class rate_limit {
 struct initial_id_hash {
   std::uint64_t seed = 0;
   std::size_t operator()(const ngtcp2_cid& id) const noexcept;
+  std::size_t operator()(const initial_id& key) const noexcept;
 };
 struct initial_id_equal {
   bool operator()(const ngtcp2_cid& a, const ngtcp2_cid& b) const noexcept {
     return ngtcp2_cid_eq(&a, &b) != 0;
+  }
+  bool operator()(const initial_id& a, const initial_id& b) const noexcept {
+    return (*this)(a.id, b.id) && a.remote == b.remote;
   }
 };
 
@@ -158,7 +169,7 @@ class hub {
   endpoint_stats stats;
 
   id_table routes;
-  std::unordered_map<ngtcp2_cid, route_target*, initial_id_hash, initial_id_equal> initial_routes;
+  std::unordered_map<initial_id, route_target*, initial_id_hash, initial_id_equal> initial_routes;
   /// Tokens by which peers may reset our connections (RFC 9000 §10.3.1).
   std::unordered_map<ngtcp2_cid, connection_impl*, initial_id_hash, initial_id_equal> reset_routes;
   timer_heap timers;

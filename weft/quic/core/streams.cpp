@@ -353,6 +353,7 @@ void connection_impl::drop_unsent(stream& s) noexcept {
 
 void connection_impl::on_acknowledged(stream& s, std::size_t count) noexcept {
   if (s.closed_) return;
+  if (count == 0) s.fin_acked_ = true;
   count = std::min(count, s.send_buffered_ - s.unsent_);
   s.send_buffered_ -= count;
   send_buffered_ -= count;
@@ -372,8 +373,10 @@ void connection_impl::on_acknowledged(stream& s, std::size_t count) noexcept {
       if (s.send_next_ > 0) --s.send_next_;
     }
   }
-  if (s.fin_sent_ && s.send_buffered_ == 0 && (count > 0 ? !s.fin_alone_ : true))
+  if (!s.drained_ && s.fin_sent_ && s.send_buffered_ == 0 && (s.fin_acked_ || !s.fin_alone_)) {
+    s.drained_ = true;
     signal(s, drained);
+  }
   wake_writers();
 }
 

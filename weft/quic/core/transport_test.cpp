@@ -277,6 +277,23 @@ TEST(Transport, KeysAreUpdated) {
   EXPECT_EQ(p.server->stats().key_updates, 3u);
 }
 
+TEST(Transport, CommandsBeforeTheHandshakeIsConfirmedSaySo) {
+  pair p;
+  std::string update, move;
+  p.on_turn = [&] {
+    if (!has(p.client_events, kind::handshake_done) || !update.empty()) return;
+    update = p.client->update_keys(p.now).error().to_string();
+    move = p.client->migrate({local(5001), local(443)}, true, p.now).error().to_string();
+  };
+  p.handshake();
+  EXPECT_NE(update.find("handshake is confirmed"), std::string::npos) << update;
+  EXPECT_NE(move.find("handshake is confirmed"), std::string::npos) << move;
+  EXPECT_TRUE(p.client->update_keys(p.now));
+  const auto again = p.client->update_keys(p.now);
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().to_string().find("last key update"), std::string::npos);
+}
+
 TEST(Transport, CommandsBeforeTheHandshakeAreRefused) {
   pair p;
   p.connect();

@@ -212,24 +212,31 @@ bool connection_impl::acknowledgement_made_work() noexcept {
 std::size_t connection_impl::train_room(std::size_t buffer, std::size_t full) const noexcept {
   const std::size_t most = std::min(buffer, largest_train);
   if (!options_.pacing) return most;
-  std::size_t quantum = ngtcp2_conn_get_send_quantum2(native_);
-  if (options_.controller != congestion::bbr) {
-    ngtcp2_conn_info info;
-    ngtcp2_conn_get_conn_info2(native_, &info);
-    quantum = pacer::quantum(info.cwnd, duration{static_cast<duration::rep>(info.smoothed_rtt)});
-  }
+  ngtcp2_conn_info info;
+  ngtcp2_conn_get_conn_info2(native_, &info);
+  const duration round_trip{static_cast<duration::rep>(info.smoothed_rtt)};
+  if (library_paces(round_trip))
+    return std::min(most, std::max(full, ngtcp2_conn_get_send_quantum2(native_)));
+  const std::size_t quantum = pacer::quantum(info.cwnd, round_trip);
   constexpr std::size_t initial_window = 10;  // datagrams; RFC 9002 §7.7 allows it in a row
   return std::min(most, std::max(quantum, initial_window * full));
 }
 
-/// Accounts for what was sent. BBR's rate is the library's own knowledge, so it also paces.
+/// BBR's rate is the library's own knowledge. And where a round trip is long, its exact spacing costs
+/// few timers and spares short queues; ours does not hold back what is sent again, either.
+bool connection_impl::library_paces(duration round_trip) const noexcept {
+  constexpr duration long_round_trip = 2ms;
+  return options_.controller == congestion::bbr || round_trip >= long_round_trip;
+}
+
+/// Accounts for what was sent.
 void connection_impl::pace(std::size_t size, time_point now) noexcept {
-  if (options_.controller == congestion::bbr)
-    return ngtcp2_conn_update_pkt_tx_time(native_, last_stamp_);
-  if (!handshake_complete_) return;  // the round trip is a guess yet
   ngtcp2_conn_info info;
   ngtcp2_conn_get_conn_info2(native_, &info);
-  pacer_.sent(size, info.cwnd, duration{static_cast<duration::rep>(info.smoothed_rtt)}, now);
+  const duration round_trip{static_cast<duration::rep>(info.smoothed_rtt)};
+  if (library_paces(round_trip)) return ngtcp2_conn_update_pkt_tx_time(native_, last_stamp_);
+  if (!handshake_complete_) return;  // the round trip is a guess yet
+  pacer_.sent(size, info.cwnd, round_trip, now);
 }
 
 std::optional<transmit> connection_impl::take_stash(mutable_bytes buffer) {
