@@ -46,8 +46,8 @@ class connection {
   std::optional<result<stream>> try_open_stream(direction d = direction::bidirectional);
   /// The next stream the peer opens. One waiter at a time.
   task<result<stream>> accept_stream();
-  /// Instead of `accept_stream`: each stream the peer opens is handed to `handler` inline, its first
-  /// bytes already readable. Must not throw or block.
+  /// Instead of `accept_stream`: each stream the peer opens is handed to `handler` inline, its
+  /// first bytes already readable. Must not throw or block.
   void on_stream(std::move_only_function<void(stream)> handler);
 
   // Datagrams (RFC 9221) --------------------------------------------------------------------------
@@ -56,12 +56,12 @@ class connection {
   task<result<slice>> receive_datagram();
 
   // Connection ------------------------------------------------------------------------------------
-  /// Client: moves to a new local socket bound to `local` (port 0: any). Completes when the new path
-  /// is validated; streams and calls go on meanwhile. `immediate` sends on the new path at once, for
-  /// when the old address is gone.
+  /// Client: moves to a new local socket bound to `local` (port 0: any). Completes when the new
+  /// path is validated; streams and calls go on meanwhile. `immediate` sends on the new path at
+  /// once, for when the old address is gone.
   task<result<>> migrate(address local, bool immediate = false);
-  /// Client: what a later connection to the same server can resume from. Empty until the server sent
-  /// a ticket, shortly after the handshake.
+  /// Client: what a later connection to the same server can resume from. Empty until the server
+  /// sent a ticket, shortly after the handshake.
   quic::resumption resumption() const;
   result<> update_keys();
   void close(std::uint64_t application_code = 0, std::string_view reason = {});

@@ -23,8 +23,8 @@ enum class direction : std::uint8_t { bidirectional, unidirectional };
 /// pending write.
 ///
 /// Destroying it abandons what is unfinished: an unfinished send side is reset, unread bytes are
-/// dropped with STOP_SENDING, both with code 0. A finished send side is still delivered. Streams may
-/// outlive their connection; their operations then fail with the reason it ended.
+/// dropped with STOP_SENDING, both with code 0. A finished send side is still delivered. Streams
+/// may outlive their connection; their operations then fail with the reason it ended.
 ///
 /// Cancelling a pending operation (Asio cancellation) completes it with errc::cancelled and leaves
 /// the stream usable; a cancelled write may have been accepted in part.
@@ -48,8 +48,8 @@ class stream {
   void stop_sending(std::uint64_t code);
 
   // Writing ---------------------------------------------------------------------------------------
-  /// Completes when the bounded send buffer has accepted all of `data`, which is shared, not copied.
-  /// errc::stopped with the peer's code when it does not want more.
+  /// Completes when the bounded send buffer has accepted all of `data`, which is shared, not
+  /// copied. errc::stopped with the peer's code when it does not want more.
   task<result<>> write(slice data);
   /// As `write`, without waiting: nothing, changing nothing, when the buffer has no room at all.
   std::optional<result<>> try_write(slice data);

@@ -19,19 +19,20 @@
 #include <weft/rpc/core/status.hpp>
 
 // What a wire protocol and the typed layer agree on: calls as sequences of untyped messages.
-// Protocols (native, later gRPC and Connect) implement `server_call`, `client_call` and `transport`;
-// generated code and `server` / `channel` use them.
+// Protocols (native, later gRPC and Connect) implement `server_call`, `client_call` and
+// `transport`; generated code and `server` / `channel` use them.
 
 namespace weft::rpc {
 
 /// Limits on what a peer may make us hold. Bytes.
 struct limits {
-  std::size_t max_message = std::size_t{16} << 20;      ///< after decompression, and before
-  std::size_t max_metadata = std::size_t{16} << 10;     ///< `metadata::wire_size()`
-  std::size_t max_concurrent_calls = 10'000;            ///< per connection
+  std::size_t max_message = std::size_t{16} << 20;   ///< after decompression, and before
+  std::size_t max_metadata = std::size_t{16} << 10;  ///< `metadata::wire_size()`
+  std::size_t max_concurrent_calls = 10'000;         ///< per connection
 };
 
-// Server side ---------------------------------------------------------------------------------------
+// Server side
+// ---------------------------------------------------------------------------------------
 
 /// What a call's request said before its first message.
 struct call_info {
@@ -39,15 +40,15 @@ struct call_info {
   rpc::metadata metadata;
   time_point deadline = never;
   address peer;
-  std::string_view protocol;  ///< "native", "grpc", …
-  std::string_view transport; ///< "quic", "quic-one-stream", "tls-tcp"
-  std::string peer_subject;   ///< with mutual TLS
-  bool early_data = false;    ///< may be a replay (0-RTT)
+  std::string_view protocol;   ///< "native", "grpc", …
+  std::string_view transport;  ///< "quic", "quic-one-stream", "tls-tcp"
+  std::string peer_subject;    ///< with mutual TLS
+  bool early_data = false;     ///< may be a replay (0-RTT)
   bool one_way = false;
 };
 
-/// One call as a protocol presents it to a handler. Owned by the protocol; valid until the handler's
-/// coroutine has ended. Shard's thread only.
+/// One call as a protocol presents it to a handler. Owned by the protocol; valid until the
+/// handler's coroutine has ended. Shard's thread only.
 class server_call {
  public:
   virtual ~server_call() = default;
@@ -70,12 +71,13 @@ class server_call {
 class dispatcher {
  public:
   virtual ~dispatcher() = default;
-  /// `unimplemented` for a path nobody serves. Never throws: a handler's exception becomes `unknown`
-  /// (its text goes to the server's log, not to the peer).
+  /// `unimplemented` for a path nobody serves. Never throws: a handler's exception becomes
+  /// `unknown` (its text goes to the server's log, not to the peer).
   virtual task<status> dispatch(server_call& call) = 0;
 };
 
-// Client side ---------------------------------------------------------------------------------------
+// Client side
+// ---------------------------------------------------------------------------------------
 
 struct response_info {
   metadata headers, trailers;
@@ -104,8 +106,8 @@ struct call_options {
 class client_call {
  public:
   virtual ~client_call() = default;
-  /// Sends one request message; `last` also ends our side. Completes when a bounded buffer has taken
-  /// it. Fails with the call's status when that is already known.
+  /// Sends one request message; `last` also ends our side. Completes when a bounded buffer has
+  /// taken it. Fails with the call's status when that is already known.
   virtual task<result<>> write(const outgoing& message, bool last) = 0;
   /// Ends our side.
   virtual task<result<>> finish_writing() = 0;

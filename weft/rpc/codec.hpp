@@ -25,9 +25,9 @@ template <class Message>
 result<Message> decode(const payload& from) {
   Message message;
   if (detail::parse(message, from)) return message;
-  return fail(code::invalid_argument,
-              "the " + std::to_string(from.size()) + " bytes received are not a " +
-                  detail::type_name(message));
+  return fail(code::invalid_argument, "the " + std::to_string(from.size()) +
+                                          " bytes received are not a " +
+                                          detail::type_name(message));
 }
 
 /// Refers to `message`, which must outlive the result. `internal` beyond 2 GiB.

@@ -7,8 +7,8 @@
 
 namespace weft::rpc {
 
-/// Runs around every call of a server: authentication, logging, metrics. Stateless or shard-safe: one
-/// instance serves all shards.
+/// Runs around every call of a server: authentication, logging, metrics. Stateless or shard-safe:
+/// one instance serves all shards.
 class server_interceptor {
  public:
   using next = std::function<task<status>(server_call&)>;
@@ -24,7 +24,8 @@ class client_interceptor {
   using next = std::function<task<result<std::unique_ptr<client_call>>>(const method&, call_options,
                                                                         time_point)>;
   virtual ~client_interceptor() = default;
-  virtual task<result<std::unique_ptr<client_call>>> intercept(const method& m, call_options options,
+  virtual task<result<std::unique_ptr<client_call>>> intercept(const method& m,
+                                                               call_options options,
                                                                time_point deadline,
                                                                next proceed) = 0;
 };

@@ -222,8 +222,8 @@ std::size_t connection_impl::train_room(std::size_t buffer, std::size_t full) co
   return std::min(most, std::max(quantum, initial_window * full));
 }
 
-/// BBR's rate is the library's own knowledge. And where a round trip is long, its exact spacing costs
-/// few timers and spares short queues; ours does not hold back what is sent again, either.
+/// BBR's rate is the library's own knowledge. And where a round trip is long, its exact spacing
+/// costs few timers and spares short queues; ours does not hold back what is sent again, either.
 bool connection_impl::library_paces(duration round_trip) const noexcept {
   constexpr duration long_round_trip = 2ms;
   return options_.controller == congestion::bbr || round_trip >= long_round_trip;
