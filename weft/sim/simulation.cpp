@@ -77,12 +77,8 @@ void simulation::add_client(std::size_t number) {
   host_options options{.coalesce = scenario_.coalesce, .wake_late = scenario_.wake_late};
   options.endpoint.memory = client_memory_;
   s->machine = &world_.add_host(inside, this, options);
-  // An attacker ahead of the first packets may prevent any handshake (RFC 9000 §21.2): he comes
-  // later.
   world_.net().between(inside, server_->where()).options = scenario_.to_server;
   world_.net().between(server_->where(), inside).options = scenario_.to_client;
-  world_.net().between(inside, server_->where()).options.forge = 0;
-  world_.net().between(server_->where(), inside).options.forge = 0;
   if (scenario_.migrations.empty()) world_.net().translate(inside, outer_address(number, 0));
   auto made = s->machine->connect(server_->where(), "localhost", test_client(scenario_.client));
   demand(made.has_value(), "cannot connect");
@@ -115,8 +111,6 @@ void simulation::on_ready(host& at, quic::core::connection& c) {
 void simulation::schedule_trouble(session& s, std::size_t number) {
   auto& to_server = world_.net().between(s.machine->where(), server_->where()).options;
   auto& to_client = world_.net().between(server_->where(), s.machine->where()).options;
-  to_server.forge = scenario_.to_server.forge;
-  to_client.forge = scenario_.to_client.forge;
   for (const duration when : scenario_.rebindings)
     world_.after(when, [this, &s, number] { rebind(s, number); });
   for (const duration when : scenario_.migrations)
