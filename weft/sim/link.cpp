@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
+#include <utility>
 
 namespace weft::sim {
 namespace {
@@ -16,7 +17,7 @@ duration time_for(std::size_t size, std::uint64_t rate) {
 void link::offer(datagram d, time_point now, std::vector<arrival>& out) {
   ++stats_.offered;
   stats_.offered_bytes += d.payload.size();
-  if (!enters_queue(d, now) || !survives()) return;
+  if (!enters_queue(d, now) || !survives(now)) return;
   if (options.bleach_ecn) d.mark = ecn::not_ect;
   if (random_.chance(options.corrupt)) corrupt(d);
   const auto deliver = [&](time_point when) {
@@ -66,7 +67,10 @@ bool link::enters_queue(datagram& d, time_point now) {
   return true;
 }
 
-bool link::survives() {
+/// A burst is a matter of moments: packets seconds apart do not share one.
+bool link::survives(time_point now) {
+  constexpr duration pause = 1s;
+  if (now - std::exchange(last_sent_, now) >= pause) bad_ = false;
   const auto& bursts = options.bursts;
   if (bursts.enter > 0) bad_ = bad_ ? !random_.chance(bursts.leave) : random_.chance(bursts.enter);
   const bool lost = (bad_ && random_.chance(bursts.loss)) || random_.chance(options.loss);

@@ -23,7 +23,8 @@ struct datagram {
   slice payload;
 };
 
-/// Loss in bursts (Gilbert–Elliott): a two-state chain that steps once a datagram.
+/// Loss in bursts (Gilbert–Elliott): a two-state chain that steps once a datagram and turns good
+/// in a pause.
 struct burst_options {
   double enter = 0;  ///< probability of a good link turning bad
   double leave = 1;  ///< probability of a bad link turning good; bursts last 1/leave on average
@@ -84,7 +85,7 @@ class link {
 
  private:
   bool enters_queue(datagram& d, time_point now);
-  bool survives();
+  bool survives(time_point now);
   time_point arrival_time();
   void corrupt(datagram& d);
   address forged_address(const address& like);
@@ -94,6 +95,7 @@ class link {
   time_point transmitted_{};  ///< when the last queued datagram has left
   time_point last_arrival_{};
   bool bad_ = false;
+  time_point last_sent_{};
 };
 
 }  // namespace weft::sim

@@ -87,6 +87,11 @@ TEST(link, loses_in_bursts) {
   EXPECT_NEAR(share(100'000 - got.size(), bursts), 5, 0.8);
 }
 
+TEST(link, ends_a_burst_in_a_pause) {
+  const link_options options{.bursts = {.enter = 0.1, .leave = 0.001}};
+  EXPECT_NEAR(share(send_many(options, 5, 5000, 1s).size(), 5000), 0.9, 0.02);
+}
+
 TEST(link, keeps_order_under_jitter) {
   const auto got = send_many({.delay = 10ms, .jitter = 5ms}, 1, 1000, 100us);
   std::set<duration> delays;
