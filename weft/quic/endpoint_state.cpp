@@ -308,7 +308,10 @@ bool endpoint_state::run_noted_work() {
 // that the other side can begin. True when a bound stopped it: run again, without sleeping.
 bool endpoint_state::flush() {
   if (blocked_ports_ > 0) return false;  // the wait for writability has a turn when it ends
-  constexpr std::size_t most_trains = 16;
+  constexpr std::size_t most_trains = 16, least_room = 1500;
+  // Trains that share a system call may share a message, so a cap is one on all of them.
+  const std::size_t cap = config_.loop.train_bytes;
+  const bool capped = cap < udp::max_train_bytes;
   std::array<udp::train, most_trains> trains;
   for (std::size_t sent = 0; sent < flush_bytes;) {
     std::size_t used = 0, count = 0;
@@ -316,7 +319,7 @@ bool endpoint_state::flush() {
     bool empty = false;
     while (count < most_trains && used + udp::max_train_bytes <= send_buffer_.size()) {
       const mutable_bytes room = mutable_bytes{send_buffer_}.subspan(used);
-      const auto t = core_->poll_transmit(room, now_);
+      const auto t = core_->poll_transmit(room, now_, capped ? cap - used : cap);
       empty = !t;
       if (!t) break;
       auto* p = port_for(t->path.local);
@@ -328,7 +331,7 @@ bool endpoint_state::flush() {
       through = p;
       trains[count++] = {t->path, t->ecn, bytes{room.first(t->size)}, t->segment};
       used += t->size;
-      if (used >= large_batch) break;
+      if (used >= large_batch || (capped && used + least_room > cap)) break;
     }
     if (count > 0 && !send(*through, {trains.data(), count})) return false;
     if (empty) return false;

@@ -97,6 +97,26 @@ TEST(load, carries_100_megabytes_whole_and_in_trains) {
       120s);
 }
 
+TEST(load, sends_no_more_at_once_than_its_cap) {
+  transport_options mtu;
+  mtu.max_udp_payload = 1452;
+  endpoint_config config;
+  config.loop.train_bytes = 8 << 10;
+  pair p{mtu, config};
+  p.serve();
+  run(p.shard, [](pair& p) -> task<> {
+    auto c = co_await p.connect();
+    auto s = must(co_await c.open_stream());
+    must(co_await s.write(pattern(1 << 20)));
+    must(s.finish());
+    EXPECT_EQ(must(co_await read_all(s)).size(), 1u << 20);
+    const auto& batches = p.client.socket_counters().send_batch;
+    // 8 KiB hold five datagrams of 1 452 bytes.
+    EXPECT_GT(batches[3], 100u);
+    for (std::size_t i = 4; i < batches.size(); ++i) EXPECT_EQ(batches[i], 0u) << i;
+  }(p));
+}
+
 // 1 000 streams torn down in every way at random moments, while they and others carry data. Each
 // pending operation has to complete: the watchdog of `run` fails the test otherwise.
 class teardown {

@@ -53,7 +53,8 @@ class connection_impl final : public connection, public route_target, public tim
                time_point now);
   void expired(time_point now) override;
   void on_session(SSL_SESSION* session) noexcept;
-  std::optional<transmit> write_train(mutable_bytes buffer, time_point now);
+  std::optional<transmit> write_train(mutable_bytes buffer, time_point now,
+                                      std::size_t train_bytes);
   bool has_more() const noexcept { return more_; }
   /// An owner may see it: a server's after the handshake, or with permitted early data.
   bool announced() const noexcept { return announced_; }

@@ -291,7 +291,8 @@ connection* endpoint::poll_connection() {
   return impl_->lists.ready.pop_front();
 }
 
-std::optional<transmit> endpoint::poll_transmit(mutable_bytes buffer, time_point now) {
+std::optional<transmit> endpoint::poll_transmit(mutable_bytes buffer, time_point now,
+                                                std::size_t train_bytes) {
   auto& outbox = impl_->hub.outbox;
   if (!outbox.empty()) {
     const auto out = std::move(outbox.front());
@@ -300,7 +301,7 @@ std::optional<transmit> endpoint::poll_transmit(mutable_bytes buffer, time_point
     return transmit{out.where, ecn::not_ect, out.data.size(), out.data.size()};
   }
   while (auto* c = impl_->lists.dirty.pop_front()) {
-    auto train = c->write_train(buffer, now);
+    auto train = c->write_train(buffer, now, train_bytes);
     // To the end of the line: connections take turns by trains.
     if (c->has_more()) impl_->lists.dirty.push_back(*c);
     if (train) return train;

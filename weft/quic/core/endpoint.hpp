@@ -53,8 +53,10 @@ class endpoint {
   /// The next connection with events or streams to look at, or null. A new server connection shows
   /// up here with `user == nullptr` once its handshake is done.
   connection* poll_connection();
-  /// Writes the next train into `buffer` (at least 65 488 bytes). Empty: nothing to send now.
-  std::optional<transmit> poll_transmit(mutable_bytes buffer, time_point now);
+  /// Writes the next train into `buffer` (at least 65 488 bytes). Empty: nothing to send now. A
+  /// train of several datagrams is at most `train_bytes` long.
+  std::optional<transmit> poll_transmit(mutable_bytes buffer, time_point now,
+                                        std::size_t train_bytes = static_cast<std::size_t>(-1));
   /// True when `poll_transmit` may have something (an operation since the last one changed state).
   bool wants_transmit() const noexcept;
   time_point next_timeout() const;

@@ -257,7 +257,8 @@ transmit connection_impl::account(const written& about, std::size_t size, std::s
   return {about.where, about.mark, size, segment};
 }
 
-std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_point now) {
+std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_point now,
+                                                     std::size_t train_bytes) {
   more_ = false;
   if (!native_) return std::nullopt;
   if (auto left = take_stash(buffer)) {
@@ -272,7 +273,7 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
   if (!memory_.pressed()) wake_writers();
   const auto ts = stamp(now);
   const std::size_t full = ngtcp2_conn_get_path_max_tx_udp_payload_size2(native_);
-  const std::size_t room = train_room(buffer.size(), full);
+  const std::size_t room = train_room(std::min(buffer.size(), train_bytes), full);
   paced_ = !pacer_.allows(now);
   // During a path validation packets for two paths alternate, and a train must not mix them.
   const std::size_t most = validating_ > 0 ? 1 : max_segments;
