@@ -22,7 +22,8 @@ struct loop_options {
   std::size_t receive_batch = 1024;  ///< datagrams taken from the socket
   /// Bytes of several datagrams that share a system call. Less lets both ends work at once, more
   /// costs fewer calls. Nothing adapts it: of 1 KiB echoes only those with 64 in flight gained from
-  /// 16 KiB, 6 %, those with 16 or 256 changed by -2 to +3 %, while bulk fell to 0.75 (8 KiB: 0.53).
+  /// 16 KiB, 6 %, those with 16 or 256 changed by -2 to +3 %, while bulk fell to 0.75, and with
+  /// 8 KiB to 0.53.
   std::size_t train_bytes = udp::max_train_bytes;
 };
 
