@@ -3,7 +3,8 @@
 #include <limits>
 
 #include <google/protobuf/io/zero_copy_stream.h>
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/util/json_util.h>
 
 namespace weft::rpc::detail {
 namespace {
@@ -48,9 +49,7 @@ class chain_stream final : public google::protobuf::io::ZeroCopyInputStream {
   std::size_t read_ = 0;
 };
 
-}  // namespace
-
-bool parse(google::protobuf::MessageLite& target, const payload& from) {
+bool parse_binary(google::protobuf::MessageLite& target, const payload& from) {
   if (from.size() > largest_message) return false;
   if (from.contiguous())
     return target.ParseFromArray(from.part(0).data(), static_cast<int>(from.size()));
@@ -58,8 +57,42 @@ bool parse(google::protobuf::MessageLite& target, const payload& from) {
   return target.ParseFromZeroCopyStream(&stream);
 }
 
-std::string type_name(const google::protobuf::MessageLite& message) {
-  return message.GetTypeName();
+status no_json(const google::protobuf::MessageLite& message) {
+  return {code::unimplemented,
+          message.GetTypeName() + " is a lite message, which has no JSON form; use the binary one"};
+}
+
+result<> parse_json(google::protobuf::MessageLite& target, const payload& from) {
+  auto* message = dynamic_cast<google::protobuf::Message*>(&target);
+  if (!message) return std::unexpected{no_json(target)};
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const slice text = from.flatten();
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      {reinterpret_cast<const char*>(text.data()), text.size()}, message, options);
+  if (parsed.ok()) return {};
+  return fail(code::invalid_argument, "the JSON received is not a " + target.GetTypeName() + ": " +
+                                          std::string{parsed.message()});
+}
+
+result<std::string> print_json(const void* from) {
+  const auto& lite = *static_cast<const google::protobuf::MessageLite*>(from);
+  const auto* message = dynamic_cast<const google::protobuf::Message*>(&lite);
+  if (!message) return std::unexpected{no_json(lite)};
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(*message, &text);
+  if (printed.ok()) return text;
+  return fail(code::internal, "a " + lite.GetTypeName() +
+                                  " cannot be written as JSON: " + std::string{printed.message()});
+}
+
+}  // namespace
+
+result<> parse(google::protobuf::MessageLite& target, const payload& from) {
+  if (from.codec() == codec::json) return parse_json(target, from);
+  if (parse_binary(target, from)) return {};
+  return fail(code::invalid_argument, "the " + std::to_string(from.size()) +
+                                          " bytes received are not a " + target.GetTypeName());
 }
 
 result<outgoing> encode(const google::protobuf::MessageLite& message) {
@@ -72,10 +105,12 @@ result<outgoing> encode(const google::protobuf::MessageLite& message) {
                                     " bytes; protocol buffers end at 2 GiB");
   // ByteSizeLong has left the sizes of all parts in the message.
   return outgoing{
-      &message, size, [](const void* from, std::byte* target, std::size_t) {
+      &message, size,
+      [](const void* from, std::byte* target, std::size_t) {
         static_cast<const google::protobuf::MessageLite*>(from)->SerializeWithCachedSizesToArray(
             reinterpret_cast<std::uint8_t*>(target));
-      }};
+      },
+      &print_json};
 }
 
 }  // namespace weft::rpc::detail

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include <weft/rpc/core/payload.hpp>
 #include <weft/rpc/core/status.hpp>
@@ -15,19 +14,19 @@ class MessageLite;
 
 namespace weft::rpc {
 namespace detail {
-bool parse(google::protobuf::MessageLite& target, const payload& from);
-std::string type_name(const google::protobuf::MessageLite& message);
+/// invalid_argument, naming the type, when the bytes do not parse.
+result<> parse(google::protobuf::MessageLite& target, const payload& from);
 result<outgoing> encode(const google::protobuf::MessageLite& message);
 }  // namespace detail
 
+/// From the binary form or, where the payload says so, from JSON, whose unknown fields are ignored.
 /// invalid_argument, naming the type, when the bytes do not parse.
 template <class Message>
 result<Message> decode(const payload& from) {
   Message message;
-  if (detail::parse(message, from)) return message;
-  return fail(code::invalid_argument, "the " + std::to_string(from.size()) +
-                                          " bytes received are not a " +
-                                          detail::type_name(message));
+  if (auto parsed = detail::parse(message, from); !parsed)
+    return std::unexpected{std::move(parsed).error()};
+  return message;
 }
 
 /// Refers to `message`, which must outlive the result. `internal` beyond 2 GiB.

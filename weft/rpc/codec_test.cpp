@@ -66,5 +66,49 @@ TEST(codec, missing_required_fields_are_a_defect_of_the_sender) {
   EXPECT_EQ(encoded.error().code(), code::internal);
 }
 
+payload json_payload(std::string_view text) {
+  payload from{slice::copy(text)};
+  from.set_codec(codec::json);
+  return from;
+}
+
+TEST(codec, json_round_trip) {
+  pb::MethodOptions options;
+  options.set_idempotency_level(pb::MethodOptions::IDEMPOTENT);
+  auto text = encode(options)->json();
+  ASSERT_TRUE(text) << text.error().to_string();
+  EXPECT_EQ(*text, R"({"idempotencyLevel":"IDEMPOTENT"})");
+  auto back = decode<pb::MethodOptions>(json_payload(*text));
+  ASSERT_TRUE(back) << back.error().to_string();
+  EXPECT_EQ(back->idempotency_level(), pb::MethodOptions::IDEMPOTENT);
+}
+
+TEST(codec, json_with_fields_of_a_later_schema_is_read) {
+  auto back = decode<pb::MethodOptions>(json_payload(R"({"deprecated":true,"tomorrow":[1,{}]})"));
+  ASSERT_TRUE(back) << back.error().to_string();
+  EXPECT_TRUE(back->deprecated());
+}
+
+TEST(codec, what_is_not_json_names_the_type_and_the_cause) {
+  for (std::string_view bad : {"", "{", "[]", R"({"deprecated":"perhaps"})", "\x08\x96\x01"}) {
+    auto back = decode<pb::MethodOptions>(json_payload(bad));
+    ASSERT_FALSE(back) << bad;
+    EXPECT_EQ(back.error().code(), code::invalid_argument);
+    EXPECT_NE(back.error().message().find("google.protobuf.MethodOptions"), std::string::npos);
+  }
+}
+
+TEST(codec, json_nested_without_end_is_refused) {
+  std::string deep = R"({"a":)";
+  for (int i = 0; i < 100'000; ++i) deep += "[";
+  EXPECT_FALSE(decode<pb::MethodOptions>(json_payload(deep)));
+}
+
+TEST(codec, bytes_that_are_ready_have_no_json_form) {
+  auto text = outgoing{as_bytes("ready")}.json();
+  ASSERT_FALSE(text);
+  EXPECT_EQ(text.error().code(), code::internal);
+}
+
 }  // namespace
 }  // namespace weft::rpc

@@ -2,12 +2,18 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <weft/base/slice.hpp>
+#include <weft/rpc/core/status.hpp>
 
 namespace weft::rpc {
+
+/// The form of messages on the wire: protocol buffers' binary one, or their JSON mapping.
+enum class codec : std::uint8_t { proto, json };
 
 /// One message's bytes as they arrived: a chain of slices, most often a single one.
 class payload {
@@ -24,6 +30,8 @@ class payload {
   }
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
+  rpc::codec codec() const noexcept { return codec_; }
+  void set_codec(rpc::codec c) noexcept { codec_ = c; }
   bool contiguous() const noexcept { return rest_.empty(); }
   std::size_t parts() const noexcept { return (first_.empty() ? 0 : 1) + rest_.size(); }
   const slice& part(std::size_t index) const noexcept {
@@ -36,6 +44,7 @@ class payload {
   slice first_;
   std::vector<slice> rest_;
   std::size_t size_ = 0;
+  rpc::codec codec_ = rpc::codec::proto;
 };
 
 /// A message on its way out: its size, and how to write it. Lets a protocol place the bytes right
@@ -43,12 +52,14 @@ class payload {
 class outgoing {
  public:
   using writer = void (*)(const void* message, std::byte* target, std::size_t size);
-  outgoing(const void* message, std::size_t size, writer write) noexcept
-      : message_{message}, size_{size}, write_{write} {}
+  using json_writer = result<std::string> (*)(const void* message);
+  outgoing(const void* message, std::size_t size, writer write, json_writer json = nullptr) noexcept
+      : message_{message}, size_{size}, write_{write}, json_{json} {}
   /// Bytes that are ready as they are.
   explicit outgoing(bytes ready) noexcept
       : message_{ready.data()}, size_{ready.size()}, write_{nullptr} {}
 
+  /// Of the binary form.
   std::size_t size() const noexcept { return size_; }
   /// Writes exactly `size()` bytes.
   void write_to(std::byte* target) const {
@@ -57,11 +68,17 @@ class outgoing {
     else if (size_ != 0)
       std::memcpy(target, message_, size_);
   }
+  /// The message as JSON; `internal` when it has no such form.
+  result<std::string> json() const {
+    if (!json_) return fail(code::internal, "this message has no JSON form");
+    return json_(message_);
+  }
 
  private:
   const void* message_;
   std::size_t size_;
   writer write_;
+  json_writer json_ = nullptr;
 };
 
 }  // namespace weft::rpc
