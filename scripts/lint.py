@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PURE = ["quic_core", "rpc_core", "rpc_native_wire", "sim"]
+PURE = ["quic_core", "http_core", "rpc_core", "rpc_native_wire", "rpc_http_wire", "sim"]
 FORBIDDEN_SYMBOL = re.compile(
     r"^(socket|sendto|sendmsg|recvfrom|recvmsg|sendmmsg|recvmmsg|clock_gettime|gettimeofday|time|nanosleep"
     r"|std::chrono::.*_clock::now\(\))$")

@@ -61,6 +61,8 @@ std::string_view to_string(layer where) noexcept {
       return "quic";
     case layer::stream:
       return "stream";
+    case layer::http:
+      return "http";
     case layer::rpc:
       return "rpc";
     case layer::app:

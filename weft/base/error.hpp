@@ -30,7 +30,7 @@ enum class errc : std::uint8_t {
 };
 
 /// Where it went wrong, named after the rooms data passes through.
-enum class layer : std::uint8_t { base, io, udp, tcp, tls, quic, stream, rpc, app };
+enum class layer : std::uint8_t { base, io, udp, tcp, tls, quic, stream, http, rpc, app };
 
 std::string_view to_string(errc code) noexcept;
 std::string_view to_string(layer where) noexcept;
