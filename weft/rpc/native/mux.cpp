@@ -138,6 +138,15 @@ void mux::return_one_way(std::uint64_t count) {
   owner_.send_credit(0, std::exchange(one_way_returned_, 0));
 }
 
+/// By how much a window of this size may grow now.
+std::uint64_t mux::widen(std::uint64_t window) noexcept {
+  const std::uint64_t largest = std::max(config_.largest_call_window, window);
+  const std::uint64_t spare = config_.window_growth - window_growth_;
+  const std::uint64_t more = std::min({window, largest - window, spare});
+  window_growth_ += more;
+  return more;
+}
+
 // Sending
 // -------------------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ class mux_stream : public pipe,
   io::event readable_, writable_;
   slice_queue inbox_, outbox_;
   std::uint64_t send_credit_ = 0;
+  std::uint64_t window_ = 0;          // what it may have under way
   std::uint64_t receive_window_ = 0;  // what the peer may still send
   std::uint64_t returned_ = 0;        // consumed, not yet told
   std::uint64_t received_ = 0;
@@ -147,6 +148,11 @@ struct mux_config {
   /// Credit per call and for one-way calls. Lanes have none: QUIC's own is enough there.
   bool flow_control = true;
   std::uint64_t call_window = std::uint64_t{256} << 10;
+  /// A call's window doubles up to this as its reader takes what arrives: a window that is smaller
+  /// than what is on its way makes both ends wait for each other.
+  std::uint64_t largest_call_window = std::uint64_t{4} << 20;
+  /// What all calls' windows together may grow by.
+  std::uint64_t window_growth = std::uint64_t{16} << 20;
   std::uint64_t one_way_window = std::uint64_t{1} << 20;
   /// What a call without credit of its own (one-way, or on a lane) may hold before it is read.
   std::size_t max_unread = 0;
@@ -227,6 +233,7 @@ class mux : public std::enable_shared_from_this<mux> {
   void wake_soon(out_link& l);
   void take_batch(out_link& l);
   bool is_new(wire::record_tag tag, bool first) const noexcept;
+  std::uint64_t widen(std::uint64_t window) noexcept;
   static task<> write_loop(std::shared_ptr<mux> self, std::shared_ptr<out_link> l);
 
   io::shard& shard_;
@@ -244,6 +251,7 @@ class mux : public std::enable_shared_from_this<mux> {
   std::int64_t one_way_credit_ = wire::default_window;
   std::int64_t one_way_receive_ = 0;
   std::uint64_t one_way_returned_ = 0;
+  std::uint64_t window_growth_ = 0;  // in use
 };
 
 }  // namespace weft::rpc::native

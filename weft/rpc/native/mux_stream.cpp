@@ -56,6 +56,7 @@ mux_stream::mux_stream(mux& m, wire::record_tag tag)
       number_{tag.call},
       failure_{m.failure_},
       send_credit_{m.config_.flow_control && !tag.one_way ? m.peer_call_window_ : wire::max_varint},
+      window_{m.config_.call_window},
       receive_window_{m.config_.call_window},
       one_way_{tag.one_way} {
   // Nothing flows back on a one-way call.
@@ -67,6 +68,7 @@ mux_stream::mux_stream(mux& m, wire::record_tag tag)
 mux_stream::~mux_stream() {
   if (destroyed_ != nullptr) *destroyed_ = true;
   release_charge(0);
+  mux_->window_growth_ -= window_ - mux_->config_.call_window;
   if (auto found = mux_->streams_.find(number_);
       found != mux_->streams_.end() && found->second == this)
     mux_->streams_.erase(found);
@@ -97,9 +99,12 @@ void mux_stream::consumed(std::size_t count) {
   release_charge(inbox_.bytes());
   if (!mux_->config_.flow_control || one_way_ || in_end_) return;
   returned_ += count;
-  if (returned_ < mux_->config_.call_window / 2) return;
-  receive_window_ += returned_;
-  mux_->owner_.send_credit(number_, std::exchange(returned_, 0));
+  if (returned_ < window_ / 2) return;
+  const std::uint64_t more = mux_->widen(window_);
+  window_ += more;
+  const std::uint64_t credit = std::exchange(returned_, 0) + more;
+  receive_window_ += credit;
+  mux_->owner_.send_credit(number_, credit);
 }
 
 void mux_stream::release_charge(std::size_t keep) noexcept {

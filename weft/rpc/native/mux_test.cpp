@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <deque>
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+
 #include <weft/rpc/native/test_support.hpp>
 #include <weft/rpc/native/wire/control.hpp>
 #include <weft/rpc/native/wire/header.hpp>
@@ -10,6 +15,8 @@ namespace {
 
 using namespace testing;
 using std::chrono::milliseconds;
+
+constexpr std::size_t mib = std::size_t{1} << 20;
 
 /// A server and a client on one shard, on the ends of a stream in memory.
 struct mux_fixture : ::testing::Test {
@@ -221,6 +228,98 @@ TEST_F(mux_fixture, a_slow_reader_does_not_stop_others) {
     }
     EXPECT_EQ(messages, 1000);
   }(*this)));
+}
+
+/// Reads as many bytes as it is told to, then waits for the gate.
+struct paused_reader {
+  io::event gate;
+  std::size_t reads_first = 0;
+  bool open = false;
+
+  handlers::handler handler() {
+    return [this](server_call& call) -> task<status> {
+      for (std::size_t got = 0; got < reads_first;) {
+        auto message = co_await call.read();
+        if (!message || !*message) co_return status{};
+        got += (*message)->size();
+      }
+      while (!open)
+        if (!co_await gate.wait()) co_return status{};
+      co_return status{};
+    };
+  }
+};
+
+/// Writes to `call` until that waits for a reader that has stopped; how many bytes it took.
+task<std::size_t> write_until_stuck(io::shard& shard, client_call& call) {
+  const std::string text(30'000, 'w');
+  std::size_t taken = 0;
+  bool ended = false;
+  asio::cancellation_signal stop;
+  asio::co_spawn(
+      shard.get_executor(),
+      [](client_call& call, const std::string& text, std::size_t& taken) -> task<> {
+        while (co_await call.write(outgoing{as_bytes(text)}, false)) taken += text.size();
+      }(call, text, taken),
+      asio::bind_cancellation_slot(stop.slot(), [&](std::exception_ptr) { ended = true; }));
+  for (std::size_t before = 1; before != taken;) {
+    before = taken;
+    for (int turn = 0; turn < 20; ++turn) co_await settle(shard);
+  }
+  stop.emit(asio::cancellation_type::terminal);
+  while (!ended) co_await settle(shard);
+  co_return taken;
+}
+
+TEST_F(mux_fixture, a_calls_window_grows_while_its_reader_keeps_up) {
+  paused_reader idle, busy{.reads_first = 16 * mib};
+  calls.on("/t/idle", idle.handler()).on("/t/busy", busy.handler());
+  start();
+  ASSERT_TRUE(run(shard, [](mux_fixture& f, paused_reader& idle, paused_reader& busy) -> task<> {
+    {
+      auto unread = co_await f.client->start(method_of("/t/idle"), {}, never);
+      EXPECT_LT(co_await write_until_stuck(f.shard, **unread), mib);
+      auto read = co_await f.client->start(method_of("/t/busy"), {}, never);
+      const std::size_t kept = co_await write_until_stuck(f.shard, **read) - busy.reads_first;
+      EXPECT_GT(kept, 3 * mib);
+      EXPECT_LT(kept, 5 * mib);
+    }
+    idle.open = busy.open = true;
+    idle.gate.notify();
+    busy.gate.notify();
+    co_await settle(f.shard);
+  }(*this, idle, busy)));
+}
+
+TEST_F(mux_fixture, windows_grow_only_so_far_together) {
+  static constexpr std::size_t many = 12;
+  std::deque<paused_reader> readers;
+  for (std::size_t i = 0; i < many; ++i) {
+    readers.emplace_back().reads_first = 8 * mib;
+    calls.on("/t/read" + std::to_string(i), readers.back().handler());
+  }
+  start();
+  // Twice: what ended calls had is there again.
+  for (int round = 0; round < 2; ++round)
+    ASSERT_TRUE(run(shard, [](mux_fixture& f, std::deque<paused_reader>& readers) -> task<> {
+      {
+        std::vector<std::unique_ptr<client_call>> open;
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < many; ++i) {
+          const std::string path = "/t/read" + std::to_string(i);
+          open.push_back(*co_await f.client->start(method_of(path), {}, never));
+          kept += co_await write_until_stuck(f.shard, *open.back()) - readers[i].reads_first;
+        }
+        EXPECT_GT(kept, 16 * mib);
+        EXPECT_LT(kept, 16 * mib + many * mib);
+      }
+      for (auto& r : readers) {
+        r.open = true;
+        r.gate.notify();
+      }
+      co_await settle(f.shard);
+      for (auto& r : readers) r.open = false;
+    }(*this, readers)));
 }
 
 TEST_F(mux_fixture, drains_and_refuses) {
