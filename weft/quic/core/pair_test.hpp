@@ -218,4 +218,22 @@ inline bool has(const std::vector<connection_event::kind>& events, connection_ev
   return std::find(events.begin(), events.end(), what) != events.end();
 }
 
+struct transfer_result {
+  bool complete;
+  duration took;
+};
+
+/// Sends `size` bytes from the client on a stream of their own.
+inline transfer_result transfer(pair& p, std::size_t size) {
+  const std::string text = pattern(size);
+  stream* s = p.client->open_stream(false).value();
+  EXPECT_TRUE(s->write(slice::copy(text)));
+  EXPECT_TRUE(s->finish());
+  const auto known = p.accepted.size();
+  const auto start = p.now;
+  const bool done =
+      p.run_until([&] { return p.accepted.size() > known && p.accepted.back()->at_end(); }, 60s);
+  return {done && p.received[p.accepted.back()] == text, p.now - start};
+}
+
 }  // namespace weft::quic::core::test

@@ -1,0 +1,115 @@
+// How connections move between addresses.
+
+#include <weft/quic/core/pair_test.hpp>
+
+namespace weft::quic::core::test {
+namespace {
+
+using kind = connection_event::kind;
+
+std::uint64_t sent_on(connection& c, const path& where) {
+  std::uint64_t bytes = 0;
+  for (const auto& p : c.paths())
+    if (p.path == where) bytes += p.bytes_sent;
+  return bytes;
+}
+
+class Migration : public testing::TestWithParam<bool> {};
+TEST_P(Migration, ClientMovesWithItsStreams) {
+  const bool immediate = GetParam();
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1472;
+  p.handshake();
+  p.run(2s);
+  stream* s = p.client->open_stream(true).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(1'000'000))));
+  p.run(5ms);
+  const path old = p.way, moved{far(9, 6000), far(2, 443)};
+  bool old_is_dead = immediate;
+  p.tamper = [&](flight& f) {
+    const auto& client_end = f.to_server ? f.where.remote : f.where.local;
+    return !(old_is_dead && client_end == old.local);
+  };
+  const auto result = p.client->migrate(moved, immediate, p.now);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_TRUE(p.run_until([&] { return has(p.client_events, kind::path_changed); }, 10s));
+  EXPECT_EQ(p.client->current_path(), moved);
+  ASSERT_TRUE(s->finish());
+  EXPECT_TRUE(p.run_until([&] { return !p.accepted.empty() && p.accepted[0]->at_end(); }, 30s));
+  EXPECT_TRUE(p.received[p.accepted[0]] == pattern(1'000'000));
+  EXPECT_TRUE(has(p.server_events, kind::path_changed));
+  EXPECT_EQ(p.server->current_path().remote, moved.local);
+  EXPECT_EQ(p.client->stats().migrations, 1u);
+  p.run(1s);
+  const auto settled = p.client->stats();
+  const auto before = sent_on(*p.client, old);
+  EXPECT_GT(before, 0u);
+  stream* after = p.client->open_stream(false).value();
+  ASSERT_TRUE(after->write(slice::copy(pattern(50'000))));
+  p.run(1s);
+  EXPECT_EQ(sent_on(*p.client, old), before);  // the old path is silent
+  EXPECT_GT(sent_on(*p.client, moved), 50'000u);
+  // The validation is over, so trains are trains again.
+  const auto end = p.client->stats();
+  EXPECT_GE(end.datagrams_sent - settled.datagrams_sent,
+            3 * (end.trains_sent - settled.trains_sent));
+}
+INSTANTIATE_TEST_SUITE_P(Both, Migration, testing::Bool());
+
+TEST(Paths, ManyMovesInARow) {
+  pair p;
+  p.handshake();
+  for (int i = 0; i < 12; ++i) {
+    p.run(2s);
+    p.client_events.clear();
+    const auto moved = p.client->migrate({local(6000 + i), local(443)}, false, p.now);
+    ASSERT_TRUE(moved) << i << moved.error().to_string();
+    EXPECT_TRUE(p.run_until([&] { return has(p.client_events, kind::path_changed); }, 5s)) << i;
+  }
+  EXPECT_TRUE(transfer(p, 100'000).complete);
+}
+
+TEST(Paths, MoveToADeadPathFailsAndTheOldOneStays) {
+  pair p;
+  p.handshake();
+  p.run(1s);
+  const path dead{local(7000), local(443)};
+  p.tamper = [&](flight& f) { return f.where.remote != dead.local && f.where.local != dead.local; };
+  ASSERT_TRUE(p.client->migrate(dead, false, p.now));
+  EXPECT_TRUE(p.run_until([&] { return has(p.client_events, kind::migration_failed); }, 10s));
+  EXPECT_EQ(p.client->current_path(), p.way);
+  EXPECT_TRUE(transfer(p, 100'000).complete);
+}
+
+TEST(Paths, ServerFollowsARebinding) {
+  pair p;
+  p.handshake();
+  p.run(1s);
+  // The client knows nothing of it: a translator gives it another port.
+  p.tamper = [&](flight& f) {
+    if (f.to_server)
+      f.where.remote = local(50'000);
+    else if (f.where.local == local(50'000))
+      f.where.local = p.way.local;
+    return true;
+  };
+  EXPECT_TRUE(transfer(p, 300'000).complete);
+  EXPECT_TRUE(p.run_until([&] { return has(p.server_events, kind::path_changed); }, 5s));
+  EXPECT_EQ(p.server->current_path().remote, local(50'000));
+  EXPECT_FALSE(has(p.client_events, kind::path_changed));
+}
+
+TEST(Paths, OnlyClientsMoveAndNotTooEarly) {
+  pair p;
+  p.connect();
+  EXPECT_FALSE(p.client->migrate({local(7000), local(443)}, false, p.now));
+  p.run(100ms);
+  ASSERT_NE(p.server, nullptr);
+  EXPECT_EQ(p.server->migrate({local(443), local(7000)}, false, p.now).error().code(),
+            errc::unsupported);
+  EXPECT_EQ(p.client->migrate(p.way, false, p.now).error().code(), errc::invalid_argument);
+}
+
+}  // namespace
+}  // namespace weft::quic::core::test
