@@ -99,7 +99,12 @@ void traffic_end::start_plan() {
       later(d.start, [this, i, size = d.size] { send_datagram(i, size); });
   for (const auto& [when, by_server] : plan_.key_updates)
     if (by_server == server)
-      later(when, [this] { (void)connection_.update_keys(host_.in().now()); });
+      later(when, [this] { update_keys(); });
+}
+
+void traffic_end::update_keys() {
+  const auto done = connection_.update_keys(host_.in().now());
+  tell(-1, [&] { return "update of keys: " + (done ? "begun" : done.error().to_string()); });
 }
 
 void traffic_end::measure() {

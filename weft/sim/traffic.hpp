@@ -88,6 +88,7 @@ class traffic_end {
   void open_bulk();
   void pump_bulk();
   void read_bulk(quic::core::stream& s);
+  void update_keys();
   void measure();
   void expect(bool condition, quic::core::stream_id id, std::string_view what);
   template <class Text>
