@@ -120,6 +120,8 @@ class client_call {
   virtual const metadata& trailers() const noexcept = 0;
   /// Ends the call with `why`; pending operations complete with it; the server is told at once.
   virtual void cancel(status why) = 0;
+  /// The form in which messages travel.
+  virtual rpc::codec codec() const noexcept { return rpc::codec::proto; }
 };
 
 /// What a transport can tell of itself.
