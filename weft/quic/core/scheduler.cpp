@@ -55,7 +55,7 @@ schedule_entry* scheduler::pick() noexcept {
   for (;;) {
     schedule_entry* entry = turn.front();
     if (entry->deficit > 0) return entry;
-    entry->deficit += quantum;
+    entry->deficit += quantum_;
     if (entry->deficit > 0) return entry;
     turn.erase(*entry);
     turn.push_back(*entry);
@@ -74,6 +74,11 @@ void scheduler::charge(schedule_entry& entry, std::size_t count) noexcept {
     own.turn.erase(entry);
     own.turn.push_back(entry);
   }
+}
+
+void scheduler::set_quantum(std::size_t bytes) noexcept {
+  quantum_ =
+      static_cast<std::int64_t>(std::clamp<std::size_t>(bytes, smallest_quantum, largest_quantum));
 }
 
 void scheduler::change(schedule_entry& entry, std::uint8_t urgency, bool incremental) noexcept {

@@ -61,6 +61,36 @@ TEST(Scheduler, SharesByBytesWhateverThePacketSize) {
   EXPECT_NEAR(static_cast<double>(got_big) / static_cast<double>(got_small), 1.0, 0.1);
 }
 
+/// How often another entry than before was picked, while three have 64 KiB each to send.
+int changes_of_turn(std::size_t quantum) {
+  constexpr std::size_t packet = 1'024, message = 64 * 1'024;
+  scheduler s;
+  s.set_quantum(quantum);
+  std::array<schedule_entry, 3> entries;
+  std::map<schedule_entry*, std::size_t> left;
+  for (auto& entry : entries) {
+    s.add(entry);
+    left[&entry] = message;
+  }
+  int changes = 0;
+  for (schedule_entry* before = nullptr; !s.empty();) {
+    schedule_entry* entry = s.pick();
+    if (entry != before) ++changes;
+    before = entry;
+    s.charge(*entry, packet);
+    if ((left[entry] -= packet) == 0) s.remove(*entry);
+  }
+  return changes;
+}
+
+TEST(Scheduler, FastPathSendsMessagesOneAfterTheOther) {
+  EXPECT_EQ(changes_of_turn(SIZE_MAX), 3);
+  EXPECT_EQ(changes_of_turn(128 * 1024), 3);
+  EXPECT_EQ(changes_of_turn(32 * 1024), 6);
+  EXPECT_EQ(changes_of_turn(16 * 1024), 12);
+  EXPECT_EQ(changes_of_turn(0), 12);
+}
+
 TEST(Scheduler, NoUrgencyStarves) {
   scheduler s;
   std::array<schedule_entry, 8> entries;
