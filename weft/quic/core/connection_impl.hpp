@@ -177,7 +177,7 @@ class connection_impl final : public connection, public route_target, public tim
   void sent(stream& s, std::size_t count, bool fin) noexcept;
   bool may_hold(time_point now) const noexcept;
   bool nothing_queued() const noexcept;
-  std::size_t train_room(std::size_t buffer, std::size_t full) const noexcept;
+  std::size_t train_room(std::size_t buffer, std::size_t full) noexcept;
   bool library_paces(duration round_trip) const noexcept;
   void pace(std::size_t size, time_point now) noexcept;
   std::optional<transmit> take_stash(mutable_bytes buffer);

@@ -209,15 +209,17 @@ bool connection_impl::acknowledgement_made_work() noexcept {
   return std::exchange(full_seen_, full) != full || lost;
 }
 
-std::size_t connection_impl::train_room(std::size_t buffer, std::size_t full) const noexcept {
+/// How long a train may be. What the path takes in a moment is one stream's turn, too.
+std::size_t connection_impl::train_room(std::size_t buffer, std::size_t full) noexcept {
   const std::size_t most = std::min(buffer, largest_train);
-  if (!options_.pacing) return most;
   ngtcp2_conn_info info;
   ngtcp2_conn_get_conn_info2(native_, &info);
   const duration round_trip{static_cast<duration::rep>(info.smoothed_rtt)};
+  const std::size_t quantum = pacer::quantum(info.cwnd, round_trip);
+  scheduler_.set_quantum(quantum);
+  if (!options_.pacing) return most;
   if (library_paces(round_trip))
     return std::min(most, std::max(full, ngtcp2_conn_get_send_quantum2(native_)));
-  const std::size_t quantum = pacer::quantum(info.cwnd, round_trip);
   constexpr std::size_t initial_window = 10;  // datagrams; RFC 9002 §7.7 allows it in a row
   return std::min(most, std::max(quantum, initial_window * full));
 }
