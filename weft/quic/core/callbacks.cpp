@@ -52,7 +52,7 @@ struct callbacks {
   }
 
   static void give_token(connection_impl& c, ngtcp2_conn* native) {
-    const auto remote = from_native(ngtcp2_conn_get_path2(native)->remote);
+    const auto remote = c.real_path(*ngtcp2_conn_get_path2(native)).remote;
     const auto token = c.hub_.validation.token(remote, from_native(c.last_stamp_));
     if (!token.empty()) ngtcp2_conn_submit_new_token(native, token.data(), token.size());
   }
@@ -160,8 +160,10 @@ struct callbacks {
   static int begin_path_validation(ngtcp2_conn*, std::uint32_t, const ngtcp2_path*,
                                    const ngtcp2_path*, void* user) {
     auto& c = self(user);
-    ++c.validating_;
     c.path_news_ = true;
+    // What follows a success is a look at whether the old path is alive (RFC 9000 §9.3.3). Nothing
+    // depends on it, and its end is not told.
+    if (!c.path_validated_) c.validating_ = true;
     return 0;
   }
 
@@ -169,7 +171,7 @@ struct callbacks {
                              const ngtcp2_path*, ngtcp2_path_validation_result outcome,
                              void* user) {
     return guarded(user, [&](connection_impl& c) {
-      c.validating_ = std::max(0, c.validating_ - 1);
+      c.validating_ = false;
       c.path_news_ = true;
       if (outcome == NGTCP2_PATH_VALIDATION_RESULT_SUCCESS) c.path_validated_ = true;
       if (outcome == NGTCP2_PATH_VALIDATION_RESULT_FAILURE && !c.server_)

@@ -83,6 +83,9 @@ class connection {
   /// Client, after the handshake: moves to another local address. `immediate` does not wait for the
   /// new path to validate (RFC 9000 §9.2): for when the old address is gone.
   virtual result<> migrate(const path& to, bool immediate, time_point now) = 0;
+  /// RFC 9001 §6. errc::exhausted while the last update, or the handshake, is not confirmed. One
+  /// end's business: when both ends update while the way between them is cut, the library of the
+  /// one whose update was not acknowledged never learns of the other's, and the connection is lost.
   virtual result<> update_keys(time_point now) = 0;
   virtual void ping(time_point now) = 0;
 

@@ -237,8 +237,16 @@ void connection_impl::receive(const ngtcp2_path& native, const path& from, ecn m
   on_path.bytes_received += datagram.size();
   ngtcp2_pkt_info info{};
   if (options_.ecn) info.ecn = static_cast<std::uint8_t>(mark);
-  const int failed =
-      ngtcp2_conn_read_pkt(native_, &native, &info, octets(datagram), datagram.size(), stamp(now));
+  if (validating_ && from == path_ && stands_still(now)) {
+    still_since_ = never;
+    if (!stand_ins_.rename(from.remote)) return fail_library(NGTCP2_ERR_NO_VIABLE_PATH, now);
+  }
+  const auto read = [&](const ngtcp2_path& as) {
+    return ngtcp2_conn_read_pkt(native_, &as, &info, octets(datagram), datagram.size(), stamp(now));
+  };
+  const int failed = stand_ins_.empty()
+                         ? read(native)
+                         : read(*native_path{{from.local, stand_ins_.name_of(from.remote)}}.get());
   after_library(now);
   if (!native_) return;
   if (failed != 0) return fail_library(failed, now);
@@ -293,11 +301,35 @@ void connection_impl::after_library(time_point now) {
 void connection_impl::refresh_path() noexcept {
   path_news_ = false;
   const auto* current = ngtcp2_conn_get_path2(native_);
-  if (!same_path(*current, path_)) path_ = from_native(*current);
+  if (!same_path(*current, path_)) path_ = real_path(*current);
   if (!std::exchange(path_validated_, false) || path_ == known_path_) return;
   known_path_ = path_;
   ++counters_.migrations;
   signal(kind::path_changed);
+}
+
+path connection_impl::real_path(const ngtcp2_path& known) const noexcept {
+  path where = from_native(known);
+  if (!stand_ins_.empty()) where.remote = stand_ins_.real(where.remote);
+  return where;
+}
+
+/// Whether the library has got stuck (see stand_ins): its window is full, and longer than a few
+/// probes take nothing left or entered it. To be wrong about that costs little: a window that
+/// begins anew.
+bool connection_impl::stands_still(time_point now) noexcept {
+  if (!server_ || ngtcp2_conn_get_cwnd_left2(native_) > 0) {
+    still_since_ = never;
+    return false;
+  }
+  ngtcp2_conn_info info;
+  ngtcp2_conn_get_conn_info2(native_, &info);
+  if (still_since_ == never || info.bytes_in_flight != still_flight_) {
+    still_since_ = now;
+    still_flight_ = info.bytes_in_flight;
+    return false;
+  }
+  return now - still_since_ >= 6 * from_native_duration(ngtcp2_conn_get_pto2(native_));
 }
 
 path_stats& connection_impl::stats_of(const path& where) {

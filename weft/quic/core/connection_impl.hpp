@@ -16,6 +16,7 @@
 #include <weft/quic/core/native.hpp>
 #include <weft/quic/core/pacer.hpp>
 #include <weft/quic/core/scheduler.hpp>
+#include <weft/quic/core/stand_ins.hpp>
 #include <weft/quic/core/stream.hpp>
 #include <weft/quic/core/tls_glue.hpp>
 
@@ -126,6 +127,8 @@ class connection_impl final : public connection, public route_target, public tim
   void make_dirty() noexcept;
   void handshake_over();
   void refresh_path() noexcept;
+  path real_path(const ngtcp2_path& known) const noexcept;
+  bool stands_still(time_point now) noexcept;
   path_stats& stats_of(const path& where);
   void arm(time_point now);
 
@@ -218,7 +221,10 @@ class connection_impl final : public connection, public route_target, public tim
   tls::session_info session_;
   resumption_parts resumption_;
   std::uint32_t pending_events_ = 0;
-  int validating_ = 0;
+  bool validating_ = false;  // whether the current or the next path leads to the peer
+  stand_ins stand_ins_;
+  time_point still_since_ = never;  // a full window of which nothing moves, on an unproven path
+  std::uint64_t still_flight_ = 0;
 
   std::vector<std::uint64_t> ids_;
   std::vector<initial_id> initial_ids_;

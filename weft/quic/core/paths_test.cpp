@@ -111,5 +111,78 @@ TEST(Paths, OnlyClientsMoveAndNotTooEarly) {
   EXPECT_EQ(p.client->migrate(p.way, false, p.now).error().code(), errc::invalid_argument);
 }
 
+/// A translator between the ends: the client's port seen from outside changes while it knows
+/// nothing of it, and the old one leads nowhere.
+struct rebinding {
+  explicit rebinding(pair& p) : p_{p} {
+    p.tamper = [this](flight& f) {
+      if (f.to_server) {
+        f.where.remote = outside_;
+        return true;
+      }
+      if (f.where.local != outside_ || swallow) return false;
+      f.where.local = p_.way.local;
+      return true;
+    };
+  }
+  void rebind() { outside_ = outside_.with_port(static_cast<std::uint16_t>(outside_.port() + 1)); }
+  bool swallow = false;  ///< nothing reaches the client
+
+ private:
+  pair& p_;
+  address outside_ = p_.way.local;
+};
+
+TEST(Paths, TrainsAreTrainsAgainAfterARebinding) {
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1472;
+  p.handshake();
+  p.run(2s);
+  rebinding translator{p};
+  translator.rebind();
+  EXPECT_TRUE(transfer(p, 100'000).complete);
+  ASSERT_TRUE(has(p.server_events, kind::path_changed));
+  p.run(5s);
+  const auto before = p.server->stats();
+  stream* s = p.server->open_stream(false).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(1'000'000))));
+  p.run(2s);
+  const auto after = p.server->stats();
+  EXPECT_GE(after.datagrams_sent - before.datagrams_sent,
+            3 * (after.trains_sent - before.trains_sent));
+}
+
+/// Pings from the client's new port, of which none is answered with more than acknowledgements.
+void ping_for(pair& p, duration length) {
+  for (const time_point end = p.now + length; p.now < end; p.run(100ms)) p.client->ping(p.now);
+}
+
+TEST(Paths, AWindowLostToARebindingDoesNotSilenceTheServer) {
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1472;
+  p.delay = 10ms;
+  p.handshake();
+  p.run(2s);
+  rebinding translator{p};
+  stream* s = p.server->open_stream(false).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(1'000'000))));
+  ASSERT_TRUE(s->finish());
+  p.run(25ms);
+  // All that is under way is lost, then whatever it may send to a port that has to prove itself.
+  translator.rebind();
+  translator.swallow = true;
+  p.run(50ms);
+  ping_for(p, 5s);
+  const auto stuck = p.server->stats();
+  ASSERT_GE(stuck.bytes_in_flight, stuck.congestion_window);
+  translator.swallow = false;
+  for (int i = 0; i < 100 && p.from_server.empty(); ++i) ping_for(p, 100ms);
+  ASSERT_EQ(p.from_server.size(), 1u);
+  EXPECT_TRUE(p.run_until([&] { return p.from_server[0]->at_end(); }, 30s));
+  EXPECT_TRUE(p.received[p.from_server[0]] == pattern(1'000'000));
+}
+
 }  // namespace
 }  // namespace weft::quic::core::test

@@ -175,7 +175,7 @@ connection_impl::written connection_impl::write_one(std::uint8_t* dest, std::siz
   if (result.size <= 0) return result;
   if (packet.padded && packet.placed + 64 < static_cast<std::size_t>(result.size))
     ++counters_.padded_datagrams;
-  result.where = same_path(where.path, path_) ? path_ : from_native(where.path);
+  result.where = same_path(where.path, path_) ? path_ : real_path(where.path);
   if (options_.ecn) result.mark = static_cast<ecn>(info.ecn & 3);
   return result;
 }
@@ -190,7 +190,7 @@ bool connection_impl::nothing_queued() const noexcept {
 /// and a loop with nothing else to do does not spin on microsecond delays. Not when packets pile
 /// up: the peer's window depends on it.
 bool connection_impl::may_hold(time_point now) const noexcept {
-  if (control_due_ || !confirmed_ || validating_ > 0 || !stash_.empty() || !nothing_queued())
+  if (control_due_ || !confirmed_ || validating_ || !stash_.empty() || !nothing_queued())
     return false;
   const std::size_t enough = std::max<std::size_t>(2 * options_.ack_threshold, 1);
   // In jumbo datagrams a few packets are a whole window.
@@ -278,7 +278,7 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
   const std::size_t room = train_room(std::min(buffer.size(), train_bytes), full);
   paced_ = !pacer_.allows(now);
   // During a path validation packets for two paths alternate, and a train must not mix them.
-  const std::size_t most = validating_ > 0 ? 1 : max_segments;
+  const std::size_t most = validating_ ? 1 : max_segments;
   const std::size_t probe_room =
       std::min(buffer.size(), std::max(full, ngtcp2_conn_get_max_tx_udp_payload_size2(native_)));
 
@@ -310,7 +310,7 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
     more_ = true;
     if (this_size > full || this_size < segment) break;
     // A packet with room to spare holds everything there is.
-    if (this_size + 64 < full && confirmed_ && nothing_queued() && validating_ == 0) {
+    if (this_size + 64 < full && confirmed_ && nothing_queued() && !validating_) {
       more_ = false;
       break;
     }
