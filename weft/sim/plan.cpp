@@ -71,6 +71,8 @@ traffic_plan draw_plan(random& source, const traffic_options& options) {
                               source.between(std::uint64_t{8}, options.datagram_size)});
   for (std::size_t i = 0; i < options.key_updates; ++i)
     plan.key_updates.push_back({source.between(0ns, options.spread), source.chance(0.5)});
+  // Updates are one end's business (quic::core::connection::update_keys).
+  for (auto& [when, by_server] : plan.key_updates) by_server = plan.key_updates.front().second;
   return plan;
 }
 
