@@ -45,6 +45,9 @@ struct call_info {
   std::string peer_subject;    ///< with mutual TLS
   bool early_data = false;     ///< may be a replay (0-RTT)
   bool one_way = false;
+  rpc::codec codec = rpc::codec::proto;  ///< the form in which messages travel
+  std::string_view http_method;          ///< "POST" or "GET"; empty without HTTP
+  std::string_view query;                ///< of a GET, as it came
 };
 
 /// One call as a protocol presents it to a handler. Owned by the protocol; valid until the
@@ -71,6 +74,8 @@ class server_call {
 class dispatcher {
  public:
   virtual ~dispatcher() = default;
+  /// What is known of the method behind a path, if anything. Lives for ever.
+  virtual const method* find(std::string_view /*path*/) const noexcept { return nullptr; }
   /// `unimplemented` for a path nobody serves. Never throws: a handler's exception becomes
   /// `unknown` (its text goes to the server's log, not to the peer).
   virtual task<status> dispatch(server_call& call) = 0;

@@ -199,6 +199,11 @@ task<> router::idle() {
   }
 }
 
+const method* router::find(std::string_view path) const noexcept {
+  const auto found = impl_->routes.find(path);
+  return found == impl_->routes.end() ? nullptr : found->second->target;
+}
+
 task<status> router::dispatch(server_call& call) {
   // A cancelled handler learns of it from what it awaits, as a value.
   co_await asio::this_coro::throw_if_cancelled(false);

@@ -38,6 +38,7 @@ class router final : public dispatcher {
   /// Completes when no call runs.
   task<> idle();
 
+  const method* find(std::string_view path) const noexcept override;
   task<status> dispatch(server_call& call) override;
 
  private:

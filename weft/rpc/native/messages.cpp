@@ -8,15 +8,6 @@ constexpr std::size_t compress_from = 64;
 
 }  // namespace
 
-std::byte* frame_buffer::reserve(std::size_t count) {
-  if (room() < count) {
-    buffer larger = buffer::allocate(used_ + count);
-    if (used_ != 0) std::memcpy(larger.data(), memory_.data(), used_);
-    memory_ = std::move(larger);
-  }
-  return memory_.data() + used_;
-}
-
 result<> append_message(frame_buffer& to, const outgoing& message, compression algorithm,
                         std::size_t spare) {
   if (algorithm != compression::identity && message.size() >= compress_from) {

@@ -1,0 +1,203 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <asio/cancellation_signal.hpp>
+
+#include <weft/http/exchange.hpp>
+#include <weft/io/event.hpp>
+#include <weft/rpc/broadcast.hpp>
+#include <weft/rpc/core/list.hpp>
+#include <weft/rpc/http/messages.hpp>
+
+// The client's half of a call over HTTP, whatever the protocol, and the transport that starts them.
+
+namespace weft::rpc::http {
+
+struct client_options {
+  rpc::limits limits{};
+  /// What we can decompress, most wanted first.
+  std::vector<compression> compressions = available_compressions();
+  rpc::codec codec = rpc::codec::proto;
+  /// Budget for messages under assembly, shared by all calls of a process. Null: unlimited.
+  std::shared_ptr<memory_budget> memory{};
+  std::string authority;    ///< host and port, as in a URL
+  std::string path_prefix;  ///< in front of every method's path: "/api"
+  std::string user_agent = "weft/0.1";
+};
+
+struct client_stats {
+  std::uint64_t calls_started = 0, calls_finished = 0;
+  std::uint64_t messages_sent = 0, messages_received = 0, cancels_sent = 0;
+  std::size_t running = 0;
+};
+
+class client_call_base;
+struct open_tag {};
+
+/// What all calls of one connection share. Lives until its last call has gone.
+class client_core : public std::enable_shared_from_this<client_core> {
+ public:
+  client_core(std::unique_ptr<weft::http::client_connection> connection, io::shard& shard,
+              client_options options);
+
+  /// Why no call can be started now, if so.
+  std::optional<status> refusal() const;
+  void end_all(const status& why) noexcept;
+  task<> idle();
+
+  io::shard& shard() noexcept { return shard_; }
+  weft::http::client_connection& connection() noexcept { return *connection_; }
+  const client_options& options() const noexcept { return options_; }
+  const std::string& accepted() const noexcept { return accepted_; }  ///< "zstd, gzip"
+  const client_stats& stats() const noexcept { return stats_; }
+
+ private:
+  friend class client_call_base;
+  friend class client_transport;
+  std::unique_ptr<weft::http::client_connection> connection_;
+  io::shard& shard_;
+  client_options options_;
+  std::string accepted_;
+  client_stats stats_;
+  list<client_call_base, open_tag> open_;
+  broadcast idle_event_;
+  std::optional<status> closed_;
+};
+
+/// Owns the exchange. Its own deadline is always `deadline_exceeded`, and its own cancellation what
+/// `cancel` was given, whatever the server says of it meanwhile.
+///
+/// A protocol derives from this and answers the questions below, in this order: `fill_request`;
+/// `on_head` once, unless the call ends before; `on_special` or `on_whole`; `on_end`.
+class client_call_base : public client_call, public list_node<client_call_base, open_tag> {
+ public:
+  ~client_call_base() override;
+
+  task<result<>> write(const outgoing& message, bool last) override;
+  task<result<>> finish_writing() override;
+  task<result<std::optional<payload>>> read() override;
+  task<result<metadata>> read_headers() override;
+  const metadata& headers() const noexcept override { return headers_; }
+  const metadata& trailers() const noexcept override { return trailers_; }
+  void cancel(status why) override;
+  rpc::codec codec() const noexcept override { return core_->options().codec; }
+
+ protected:
+  /// `m` and `options` are needed no longer than until `fill_request` has returned.
+  client_call_base(std::shared_ptr<client_core> core, const method& m, const call_options& options,
+                   framing frame);
+
+  // What a protocol says --------------------------------------------------------------------------
+  /// Fills the request's head but for method, scheme, authority and path. `deadline` may be
+  /// `never`.
+  virtual result<> fill_request(weft::http::request_head& head, const method& m,
+                                const call_options& options, time_point deadline) = 0;
+  /// True: the request starts with its only message, which `take_message` may put into the head.
+  virtual bool starts_with_message() const noexcept { return false; }
+  /// True: the head has the message, and the request no content.
+  virtual result<bool> take_message(weft::http::request_head&, const outgoing&) { return false; }
+  /// The response's head: sets `headers_`, `response_compression_` and, for an answer that is no
+  /// message, `framing_`. A failure ends the call.
+  virtual result<> on_head(const weft::http::response_head& head) = 0;
+  /// An envelope with flags beyond `flag_compressed`; its content as it came. A status: how the
+  /// call ended, nothing but the end may follow. Fails by default.
+  virtual result<std::optional<status>> on_special(wire::envelope e);
+  /// All of the content, when framing is `whole`; a message, or how the call failed.
+  virtual result<payload> on_whole(payload body);
+  /// The end, where nothing told before how the call ended: sets `trailers_`, says how.
+  virtual status on_end(const weft::http::field_list& trailers) = 0;
+  /// As in `server_call_base`.
+  virtual weft::result<slice> decode_content(slice content) { return content; }
+  virtual slice encode_content(slice content) { return content; }
+
+  // What it may use -------------------------------------------------------------------------------
+  const client_core& core() const noexcept { return *core_; }
+  const weft::http::response_head* response() const noexcept {
+    return exchange_ ? exchange_->response() : nullptr;
+  }
+  /// Any content came.
+  bool had_content() const noexcept { return had_content_; }
+  std::size_t max_message() const noexcept { return core_->options().limits.max_message; }
+  std::size_t max_metadata() const noexcept { return core_->options().limits.max_metadata; }
+
+  framing framing_;
+  compression request_compression_;
+  compression response_compression_ = compression::identity;
+  metadata headers_, trailers_;
+
+ private:
+  friend class client_core;
+  friend class client_transport;
+  /// An exchange on its way. Not awaited directly: the deadline ends the wait, too.
+  struct opening;
+
+  result<> begin(const method& m, const call_options& options, time_point deadline);
+  /// Asks for the exchange, and waits for it until the call ends.
+  task<result<>> obtain_exchange(bool end);
+  static task<> open(std::shared_ptr<client_core> core, std::shared_ptr<opening> into, bool end,
+                     std::uint8_t urgency);
+  task<result<>> write_first(const outgoing& message, bool last);
+  task<result<>> send(slice frames, bool last);
+  result<> sent(const weft::result<>& done);
+  bool look_at_head();
+  bool next_event(std::optional<payload>& message);
+  void take(weft::result<slice> arrived);
+  void at_end(std::optional<payload>& message);
+  task<result<std::optional<payload>>> read_on(bool headers_only);
+  result<std::optional<payload>> outcome() const;
+  void finish(status s) noexcept;
+  void end_by_peer(const error& why);
+
+  std::shared_ptr<client_core> core_;
+  std::unique_ptr<weft::http::exchange> exchange_;
+  std::shared_ptr<opening> opening_;
+  weft::http::request_head head_;
+  wire::envelope_parser parser_;
+  payload whole_;
+  frame_buffer unsent_;
+  std::optional<payload> early_;  // a message met while headers were looked for
+  std::optional<status> end_;     // what the call ends with, its end still to come
+  std::optional<status> final_;
+  response_info* response_;
+  io::timer deadline_timer_;
+  time_point deadline_ = never;
+  std::uint8_t urgency_;
+  bool head_seen_ = false;
+  bool had_content_ = false;
+  bool ended_ = false;  // the content
+  bool write_ended_ = false;
+};
+
+/// A transport over one HTTP connection; the protocol makes the calls.
+class client_transport : public transport {
+ public:
+  ~client_transport() override;
+
+  task<result<std::unique_ptr<client_call>>> start(const method& m, const call_options& options,
+                                                   time_point deadline) override;
+  task<result<>> one_way(const method& m, const call_options& options, time_point deadline,
+                         const outgoing& message) override;
+  bool usable() const noexcept override;
+  transport_info info() const override;
+  void close(status why) noexcept override;
+  task<> drain() override;
+
+  const client_stats& stats() const noexcept { return core_->stats(); }
+  weft::http::client_connection& connection() noexcept { return core_->connection(); }
+
+ protected:
+  client_transport(std::unique_ptr<weft::http::client_connection> connection, io::shard& shard,
+                   client_options options);
+  virtual std::unique_ptr<client_call_base> make_call(std::shared_ptr<client_core> core,
+                                                      const method& m,
+                                                      const call_options& options) = 0;
+
+ private:
+  std::shared_ptr<client_core> core_;
+};
+
+}  // namespace weft::rpc::http

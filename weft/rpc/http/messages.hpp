@@ -1,0 +1,32 @@
+#pragma once
+
+#include <weft/http/core/fields.hpp>
+#include <weft/rpc/call.hpp>
+#include <weft/rpc/core/frame_buffer.hpp>
+#include <weft/rpc/http/wire/envelope.hpp>
+
+// What both ends of a call over HTTP do alike with messages and failures.
+
+namespace weft::rpc::http {
+
+/// How messages stand in a body: each in an envelope, or one that is all of it (Connect, unary).
+enum class framing : std::uint8_t { envelope, whole };
+
+/// Appends `message` in `codec`'s form, with an envelope or bare, compressed where that makes it
+/// smaller. Returns what it is compressed with. `spare` bytes stay free behind it.
+result<compression> append_message(frame_buffer& to, const outgoing& message, rpc::codec codec,
+                                   framing frame, compression algorithm, std::size_t spare = 0);
+/// As `append_message` for an envelope of bytes that are ready, with flags of a protocol's own.
+result<> append_special(frame_buffer& to, std::uint8_t flags, std::string_view content,
+                        compression algorithm);
+
+/// The content itself: decompressed if `compressed`, at most `limit` bytes. `internal` when
+/// `algorithm` is identity and the content says that it is compressed.
+result<payload> unpack(payload content, bool compressed, compression algorithm, std::size_t limit);
+
+/// As `to_status`, with what giving an exchange up means: `rejected` and refused ones are
+/// `unavailable` and safe to retry, `excessive_load` is `resource_exhausted`, `cancelled` is
+/// `cancelled`, all else `internal` (gRPC's proposal G2).
+status status_of(const error& failure);
+
+}  // namespace weft::rpc::http

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+
+#include <weft/http/core/fields.hpp>
+#include <weft/rpc/core/metadata.hpp>
+#include <weft/rpc/core/status.hpp>
+
+namespace weft::rpc::http::wire {
+
+/// Names that belong to HTTP or to the protocols: metadata neither sets nor shows them.
+bool is_reserved(std::string_view name) noexcept;
+
+/// Adds field lines for all of `from` but reserved names, `prefix` in front of each. "-bin" values
+/// travel as unpadded base64. Surrounding spaces of other values are dropped, as HTTP does.
+void append_metadata(weft::http::field_list& to, const metadata& from,
+                     std::string_view prefix = {});
+
+/// Adds to `to` what is metadata of `fields`: reserved names and names in `hidden_prefix` are left
+/// out. "-bin" values may be padded, and hold several, separated by commas. Fails with `internal`
+/// when one is no base64, or when more than `limit` bytes (`metadata::wire_size()`) come together.
+result<> read_metadata(metadata& to, const weft::http::field_list& fields, std::size_t limit,
+                       std::string_view hidden_prefix = {});
+/// As `read_metadata` for names that begin with `prefix`, which is taken off.
+result<> read_prefixed(metadata& to, const weft::http::field_list& fields, std::size_t limit,
+                       std::string_view prefix);
+
+/// One name and value, as they arrived.
+result<> add_received(metadata& to, std::string_view name, std::string_view value);
+
+}  // namespace weft::rpc::http::wire
