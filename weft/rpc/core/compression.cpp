@@ -5,6 +5,8 @@
 #include <new>
 #include <optional>
 
+#include <brotli/decode.h>
+#include <brotli/encode.h>
 #include <zlib.h>
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -15,6 +17,8 @@ namespace {
 // A call waits for its compression, so speed counts more than the last percent.
 constexpr int zstd_level = 1;
 constexpr int gzip_level = 1;
+constexpr int brotli_quality = 1;
+constexpr int brotli_window = 18;     // 256 KiB: what a quality of 1 makes use of
 constexpr int gzip_window = 15 + 16;  // zlib: largest window, gzip framing
 constexpr int gzip_memory = 8;        // zlib's default
 // RFC 8878 §3.1.1.1.2 asks decoders to support windows of 8 MiB; larger ones are a peer's way to
@@ -92,6 +96,8 @@ class gzip_decoder {
   ~gzip_decoder() { inflateEnd(&stream_); }
 
   void begin() noexcept { inflateReset(&stream_); }
+  /// More may follow an end: members make a file (RFC 1952 §2.2).
+  bool again() noexcept { return inflateReset(&stream_) == Z_OK; }
   void end() noexcept {}
   std::optional<std::uint64_t> declared_size(bytes) const noexcept { return {}; }
 
@@ -152,6 +158,8 @@ class zstd_decoder {
     }
     ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
   }
+  /// More may follow an end: frames make a file (RFC 8878 §3).
+  bool again() const noexcept { return true; }
   void end() noexcept {
     if (ZSTD_sizeof_DCtx(context_.get()) > kept_context) context_.reset();
   }
@@ -178,7 +186,58 @@ class zstd_decoder {
   std::unique_ptr<ZSTD_DCtx, zstd_free> context_;
 };
 
-// Both
+// brotli
+// --------------------------------------------------------------------------------------------
+
+// Brotli's decoder cannot be used again: it is made for each message. It takes memory as the stream
+// earns it, up to the window it declares: 16 MiB at most, as RFC 7932 has it.
+class brotli_decoder {
+ public:
+  static constexpr auto algorithm = compression::br;
+
+  void begin() {
+    state_.reset(BrotliDecoderCreateInstance(nullptr, nullptr, nullptr));
+    if (!state_) throw std::bad_alloc{};
+  }
+  bool again() const noexcept { return false; }
+  void end() noexcept { state_.reset(); }
+  std::optional<std::uint64_t> declared_size(bytes) const noexcept { return {}; }
+
+  result<progress> step(bytes in, mutable_bytes out) {
+    std::size_t in_left = in.size();
+    std::size_t out_left = out.size();
+    const auto* next_in = reinterpret_cast<const std::uint8_t*>(in.data());
+    auto* next_out = reinterpret_cast<std::uint8_t*>(out.data());
+    const auto outcome = BrotliDecoderDecompressStream(state_.get(), &in_left, &next_in, &out_left,
+                                                       &next_out, nullptr);
+    if (outcome == BROTLI_DECODER_RESULT_ERROR)
+      return not_compressed(algorithm,
+                            BrotliDecoderErrorString(BrotliDecoderGetErrorCode(state_.get())));
+    return progress{in.size() - in_left, out.size() - out_left,
+                    outcome == BROTLI_DECODER_RESULT_SUCCESS};
+  }
+
+ private:
+  struct destroy {
+    void operator()(BrotliDecoderState* state) const noexcept {
+      BrotliDecoderDestroyInstance(state);
+    }
+  };
+  std::unique_ptr<BrotliDecoderState, destroy> state_;
+};
+
+result<slice> compress_brotli(bytes message) {
+  buffer out =
+      buffer::allocate(std::max(BrotliEncoderMaxCompressedSize(message.size()), smallest_output));
+  std::size_t written = out.size();
+  const auto* from = reinterpret_cast<const std::uint8_t*>(message.data());
+  if (!BrotliEncoderCompress(brotli_quality, brotli_window, BROTLI_MODE_GENERIC, message.size(),
+                             from, &written, reinterpret_cast<std::uint8_t*>(out.data())))
+    return fail(code::internal, "brotli compression failed");
+  return fit(std::move(out), written);
+}
+
+// All
 // ----------------------------------------------------------------------------------------------
 
 /// Pooled memory that doubles as it fills, up to a limit: what a message only claims to need is not
@@ -220,7 +279,8 @@ result<slice> run(Decoder& decoder, const payload& message, std::size_t limit) {
   for (std::size_t i = 0; i < message.parts(); ++i) {
     bytes in = message.part(i);
     // Goes on after the last byte of input: what the decoder holds back may need more room.
-    for (bool more = true; more && !ended;) {
+    for (bool more = true; more;) {
+      if (ended && (in.empty() || !decoder.again())) break;
       std::byte beyond{};  // shows whether a message that fills the limit ends there
       const mutable_bytes room = output.room();
       auto step = decoder.step(in, room.empty() ? mutable_bytes{&beyond, 1} : room);
@@ -258,12 +318,21 @@ std::string_view to_string(compression algorithm) noexcept {
       return "gzip";
     case compression::zstd:
       return "zstd";
+    case compression::br:
+      return "br";
   }
   return "unknown";
 }
 
+std::optional<compression> compression_from_name(std::string_view name) noexcept {
+  for (const auto each :
+       {compression::identity, compression::gzip, compression::zstd, compression::br})
+    if (name == to_string(each)) return each;
+  return std::nullopt;
+}
+
 std::vector<compression> available_compressions() {
-  return {compression::zstd, compression::gzip};
+  return {compression::zstd, compression::gzip, compression::br};
 }
 
 result<slice> compress(compression algorithm, bytes message) {
@@ -278,6 +347,8 @@ result<slice> compress(compression algorithm, bytes message) {
       thread_local zstd_encoder encoder;
       return encoder.compress(message);
     }
+    case compression::br:
+      return compress_brotli(message);
   }
   return fail(code::internal, "no such compression");
 }
@@ -292,6 +363,8 @@ result<slice> decompress(compression algorithm, const payload& message, std::siz
       return decompress_with<gzip_decoder>(message, limit);
     case compression::zstd:
       return decompress_with<zstd_decoder>(message, limit);
+    case compression::br:
+      return decompress_with<brotli_decoder>(message, limit);
   }
   return fail(code::internal, "no such compression");
 }

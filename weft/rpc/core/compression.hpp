@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -10,9 +11,11 @@
 namespace weft::rpc {
 
 /// Per-message compression; numbers are those of docs/specs/native.md.
-enum class compression : std::uint8_t { identity = 0, gzip = 1, zstd = 2 };
+enum class compression : std::uint8_t { identity = 0, gzip = 1, zstd = 2, br = 3 };
 
 std::string_view to_string(compression algorithm) noexcept;  ///< "gzip"
+/// By the names HTTP has for them (RFC 9110 §8.4.1, RFC 7932, RFC 8878).
+std::optional<compression> compression_from_name(std::string_view name) noexcept;
 /// Every algorithm this build can do.
 std::vector<compression> available_compressions();
 

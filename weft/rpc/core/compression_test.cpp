@@ -125,8 +125,33 @@ TEST_P(compressions, every_thread_has_its_own_contexts) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(each, compressions, testing::Values(compression::gzip, compression::zstd),
+INSTANTIATE_TEST_SUITE_P(each, compressions,
+                         testing::Values(compression::gzip, compression::zstd, compression::br),
                          [](const auto& which) { return std::string{to_string(which.param)}; });
+
+TEST(compression, concatenated_members_are_one_message) {
+  for (const auto algorithm : {compression::gzip, compression::zstd}) {
+    payload both{*compress(algorithm, as_bytes("one and "))};
+    both.append(*compress(algorithm, as_bytes("another")));
+    const slice whole = both.flatten();
+    for (const std::size_t cut : {std::size_t{1}, both.part(0).size(), whole.size() - 1}) {
+      payload parts{whole.sub(0, cut)};
+      parts.append(whole.sub(cut, whole.size() - cut));
+      auto plain = decompress(algorithm, parts, 15);
+      ASSERT_TRUE(plain) << plain.error().to_string();
+      EXPECT_EQ(plain->text(), "one and another");
+      EXPECT_FALSE(decompress(algorithm, parts, 14));
+    }
+  }
+}
+
+TEST(compression, names_are_those_of_http) {
+  for (const auto each : available_compressions())
+    EXPECT_EQ(compression_from_name(to_string(each)), each);
+  EXPECT_EQ(compression_from_name("identity"), compression::identity);
+  EXPECT_FALSE(compression_from_name("snappy"));
+  EXPECT_FALSE(compression_from_name("unknown"));
+}
 
 TEST(zstd, streamed_frames_without_a_declared_size) {
   const std::string message = noise(200'000);

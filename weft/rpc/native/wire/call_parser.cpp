@@ -205,7 +205,7 @@ call_parser::outcome call_parser::read_message() {
   if (wants_algorithm_) {
     if (input_.empty()) return std::nullopt;
     const auto number = std::to_integer<std::uint64_t>(*take(1).data());
-    if (number == 0 || number > static_cast<std::uint64_t>(compression::zstd))
+    if (number == 0 || number > static_cast<std::uint64_t>(compression::br))
       return wire_error(errc::unsupported, error_code::malformed,
                         "compression algorithm " + std::to_string(number) + " is not known");
     algorithm_ = static_cast<compression>(number);

@@ -61,7 +61,7 @@ weft::result<> read_compressions(bytes value, settings& into) {
     const std::uint64_t number = in.varint();
     if (in.failed()) return bad_settings("a list of compressions is cut off");
     // Algorithms we do not know are none of our concern.
-    if (number == 0 || number > static_cast<std::uint64_t>(compression::zstd)) continue;
+    if (number == 0 || number > static_cast<std::uint64_t>(compression::br)) continue;
     const auto algorithm = static_cast<compression>(number);
     if (!into.accepts(algorithm)) into.compressions.push_back(algorithm);
   }
