@@ -16,9 +16,10 @@ bool is_reserved(std::string_view name) noexcept;
 void append_metadata(weft::http::field_list& to, const metadata& from,
                      std::string_view prefix = {});
 
-/// Adds to `to` what is metadata of `fields`: reserved names and names in `hidden_prefix` are left
-/// out. "-bin" values may be padded, and hold several, separated by commas. Fails with `internal`
-/// when one is no base64, or when more than `limit` bytes (`metadata::wire_size()`) come together.
+/// Adds to `to` what is metadata of `fields`: reserved names, names that begin with `hidden_prefix`
+/// and values that are no visible ASCII are left out. "-bin" values may be padded, and hold
+/// several, separated by commas. Fails with `internal` when one is no base64, with
+/// `resource_exhausted` when `to` comes to more than `limit` bytes (`metadata::wire_size()`).
 result<> read_metadata(metadata& to, const weft::http::field_list& fields, std::size_t limit,
                        std::string_view hidden_prefix = {});
 /// As `read_metadata` for names that begin with `prefix`, which is taken off.
