@@ -39,6 +39,14 @@ bool connection::is_open() const noexcept {
   return !state_->ended() && state_->core().current_state() < core::connection::state::closing;
 }
 
+bool connection::is_confirmed() const noexcept {
+  return state_->is_confirmed();
+}
+
+task<result<>> connection::confirmed() {
+  return connection_state::confirmed(state_);
+}
+
 const path& connection::current_path() const noexcept {
   return state_->core().current_path();
 }

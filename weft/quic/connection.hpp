@@ -32,6 +32,11 @@ class connection {
   io::shard& shard() const noexcept;
   bool is_server() const noexcept;
   bool is_open() const noexcept;
+  /// The handshake is done: what is sent or was received from now on is no replay.
+  bool is_confirmed() const noexcept;
+  /// Completes when the handshake is done; with early data that is later than `connect`. Then
+  /// `session()` is complete and tells whether the early data was accepted.
+  task<result<>> confirmed();
   const path& current_path() const noexcept;
   const tls::session_info& session() const noexcept;
   connection_stats stats() const;

@@ -198,6 +198,16 @@ task<result<>> connection_state::ready(self_ptr self) {
   }
 }
 
+task<result<>> connection_state::confirmed(self_ptr self) {
+  for (;;) {
+    if (self->ended_) co_return std::unexpected{self->end_reason()};
+    if (self->handshake_done_) co_return result<>{};
+    wait_list::node place{self->owner_->hub(), self->confirmation_waiters_};
+    if (!co_await place.wait())
+      co_return fail(errc::cancelled, layer::quic, "the wait for the handshake was cancelled");
+  }
+}
+
 void connection_state::close(std::uint64_t code, std::string_view reason) {
   if (ended_ || closing_) return;
   closing_ = true;
@@ -237,8 +247,9 @@ void connection_state::end(error reason) {
   for (auto* s = streams_; s; s = s->next_) all.emplace_back(s);
   for (auto& s : std::exchange(all, {})) s->wake();
   for (auto& callback : std::exchange(on_closed_, {})) callback(*ended_);
-  for (auto* list : {&openers_[0], &openers_[1], &acceptors_, &ready_waiters_, &datagram_senders_,
-                     &datagram_receivers_, &migrators_, &closers_})
+  for (auto* list :
+       {&openers_[0], &openers_[1], &acceptors_, &ready_waiters_, &confirmation_waiters_,
+        &datagram_senders_, &datagram_receivers_, &migrators_, &closers_})
     list->notify_all();
 }
 
@@ -277,6 +288,10 @@ void connection_state::handle(core::connection_event event) {
   using kind = core::connection_event::kind;
   switch (event.what) {
     case kind::handshake_done:
+      ready_ = handshake_done_ = true;
+      ready_waiters_.notify_all();
+      confirmation_waiters_.notify_all();
+      break;
     case kind::early_data_ready:
       ready_ = true;
       ready_waiters_.notify_all();

@@ -274,7 +274,10 @@ TEST(endpoint, resumes_sessions_and_sends_early_data) {
     config.resume = second.resumption();
     config.early_data = true;
     auto third = must(co_await client.connect(server.local_address(), "localhost", config));
+    EXPECT_FALSE(third.is_confirmed());
     co_await say_hello(third);
+    must(co_await third.confirmed());
+    EXPECT_TRUE(third.is_confirmed());
     EXPECT_TRUE(third.session().resumed);
     EXPECT_TRUE(third.session().early_data_accepted);
   }(server, client));

@@ -184,6 +184,7 @@ task<result<>> stream_state::drained(stream_ref self) {
       co_return result<>{};
     auto why = self->write_failure();
     if (why && *why != errc::invalid_argument) co_return std::unexpected{std::move(*why)};
+    self->core_->watch_drained();
     if (!co_await self->drained_waiter_.wait())
       co_return std::unexpected{cancelled("the wait for draining was cancelled")};
   }
@@ -227,7 +228,7 @@ void stream_state::dispatch() {
   using enum core::stream_event;
   const std::uint8_t events = core_->take_events();
   const stream_ref guard{this};
-  if ((events & drained) && finished_) acknowledged_ = true;
+  if ((events & drained) && core_->delivered()) acknowledged_ = true;
   if (events & (readable | closed)) read_waiter.notify();
   if (events & (writable | stopped | closed)) write_waiter.notify();
   if (events & (drained | stopped | closed)) drained_waiter_.notify();

@@ -268,6 +268,24 @@ TEST(stream, every_wait_can_be_cancelled_and_leaves_the_stream_usable) {
   }(p));
 }
 
+TEST(stream, can_be_drained_while_it_goes_on) {
+  pair p;
+  p.serve();
+  run(p.shard, [](pair& p) -> task<> {
+    auto c = co_await p.connect();
+    auto s = must(co_await c.open_stream());
+    for (std::size_t size : {1, 100, 300'000}) {
+      must(co_await s.write(pattern(size)));
+      must(co_await s.drained());
+      for (std::size_t back = 0; back < size;) back += must(co_await s.read()).size();
+    }
+    must(co_await s.write(pattern(5)));
+    must(s.finish());
+    must(co_await s.drained());
+    EXPECT_EQ(must(co_await read_all(s)).size(), 5u);
+  }(p));
+}
+
 TEST(stream, dropping_it_beside_pending_operations_completes_them) {
   transport_options small;
   small.stream_window = small.connection_window = 64 << 10;

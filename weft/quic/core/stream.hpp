@@ -31,7 +31,7 @@ enum stream_event : std::uint8_t {
   readable = 1,  ///< `read()` or `read_state()` has news: bytes, end, or reset
   writable = 2,  ///< `writable()` grew from less than what was asked, or the write side ended
   stopped = 4,   ///< the peer sent STOP_SENDING
-  drained = 8,   ///< everything written, FIN included, is acknowledged
+  drained = 8,   ///< everything written is acknowledged: FIN included, or it was watched for
   closed = 16,   ///< both directions are over, or the connection is
 };
 
@@ -72,6 +72,10 @@ class stream {
   std::optional<std::uint64_t> stopped_code() const noexcept { return stopped_code_; }
   /// Queued or unacknowledged bytes.
   std::size_t unacknowledged() const noexcept { return send_buffered_; }
+  /// Asks for one `drained` event when nothing is unacknowledged any more, FIN or not.
+  void watch_drained() noexcept { drain_watched_ = true; }
+  /// The peer has acknowledged everything, FIN included.
+  bool delivered() const noexcept { return drained_; }
 
   /// RFC 9218: 0 is most urgent; 3 is the default. Streams of one urgency share by bytes when
   /// `incremental`, else are served in the order they became ready.
@@ -115,6 +119,7 @@ class stream {
   bool fin_sent_ = false;
   bool fin_acked_ = false;     // noticed only when it came without news of bytes
   bool drained_ = false;       // the peer has acknowledged everything, FIN included
+  bool drain_watched_ = false;
   bool flow_blocked_ = false;  // waits for MAX_STREAM_DATA
   bool fin_alone_ = false;     // in a frame without bytes
 

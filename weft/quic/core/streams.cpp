@@ -376,6 +376,9 @@ void connection_impl::on_acknowledged(stream& s, std::size_t count) noexcept {
   if (!s.drained_ && s.fin_sent_ && s.send_buffered_ == 0 && (s.fin_acked_ || !s.fin_alone_)) {
     s.drained_ = true;
     signal(s, drained);
+  } else if (s.drain_watched_ && s.send_buffered_ == 0) {
+    s.drain_watched_ = false;
+    signal(s, drained);
   }
   wake_writers();
 }

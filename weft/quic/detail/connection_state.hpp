@@ -37,6 +37,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   /// Set once the connection is over, as the owner has been told.
   const std::optional<error>& ended() const noexcept { return ended_; }
   error end_reason() const;
+  bool is_confirmed() const noexcept { return handshake_done_; }
 
   // Operations: see `connection`. Static ones wait and hold the state themselves.
   using self_ptr = std::shared_ptr<connection_state>;
@@ -50,6 +51,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   void close(std::uint64_t code, std::string_view reason);
   static task<error> closed(self_ptr self);
   void on_closed(std::move_only_function<void(const error&)> callback);
+  static task<result<>> confirmed(self_ptr self);
   /// Completes when the handshake is done or early data may be sent; fails with why it did not.
   static task<result<>> ready(self_ptr self);
 
@@ -95,6 +97,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   std::optional<error> ended_;
   bool has_handle_ = false;
   bool ready_ = false;
+  bool handshake_done_ = false;
   bool closing_ = false;
   bool handling_ = false;  ///< `on_stream_` is out, being called
   stream_state* streams_ = nullptr;
@@ -103,6 +106,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   wait_list acceptors_;
   wait_list closers_;
   wait_list ready_waiters_;
+  wait_list confirmation_waiters_;
   wait_list datagram_senders_;
   wait_list datagram_receivers_;
   wait_list migrators_;
