@@ -125,9 +125,16 @@ task<> quic_carrier::write_control([[maybe_unused]] std::shared_ptr<void> keep,
   quic::stream s = std::move(*opened);
   s.set_priority(0, false);
   slice next = type_slice(wire::stream_type::control);
+  std::size_t written_since = 0;  // the peer had everything
   while (!self.over_) {
     if (!next.empty()) {
+      written_since += next.size();
       auto written = co_await s.write(std::move(next));
+      // What the stream holds for a peer that does not read counts as backlog, too.
+      if (written && written_since > max_control_backlog) {
+        written = co_await s.drained();
+        written_since = 0;
+      }
       if (self.over_) co_return;
       if (!written) co_return self.shut(written.error());
     }
@@ -220,6 +227,7 @@ task<weft::result<>> quic_carrier::read_control(quic::stream& s, slice first) {
 
 task<weft::result<>> quic_carrier::read_lane(quic::stream& s, slice first) {
   wire::record_parser records{max_record_};
+  std::uint64_t unfinished = 0;  // the call whose record has begun
   records.push(std::move(first));
   while (!over_) {
     auto part = records.next();
@@ -229,12 +237,14 @@ task<weft::result<>> quic_carrier::read_lane(quic::stream& s, slice first) {
       while ((*part)->first && !takes_lane_calls() && !over_)
         if (!co_await lane_room_.wait()) co_return weft::result<>{};
       if (over_) break;
+      unfinished = (*part)->last ? 0 : (*part)->tag.call;
       if (auto received = lanes_->receive(std::move(**part)); !received) co_return received;
       continue;
     }
     lanes_->end_of_batch();
     auto arrived = co_await s.read();
-    if (over_ || !arrived) break;  // a lane that was reset takes only its calls with it
+    if (over_) break;
+    if (!arrived) co_return on_lane_reset(unfinished, arrived.error());
     if (arrived->empty()) {
       if (records.at_boundary()) break;
       co_return wire::malformed("a lane ended inside a record");

@@ -163,6 +163,11 @@ class quic_server final : public server_core, public quic_carrier {
     return {};
   }
   void on_over(const error& why) noexcept override { end_all(why); }
+  // A lane that was reset takes only its calls with it: those it had brought whole go on.
+  weft::result<> on_lane_reset(std::uint64_t number, const error& why) override {
+    if (number != 0) lanes_->on_cancel(number, why);
+    return {};
+  }
 
   std::unique_ptr<lane_server_call> fresh_;
   std::uint64_t first_unseen_ = 0;
@@ -332,6 +337,11 @@ class quic_client final : public client_core, public quic_carrier {
   }
   void became_idle() override {
     if (server_going_ && !over() && !std::exchange(told_done_, true)) send(wire::goaway{0});
+  }
+  // Nobody knows whose replies it would have brought.
+  weft::result<> on_lane_reset(std::uint64_t, const error&) override {
+    return wire::wire_error(errc::protocol, wire::error_code::critical_stream,
+                            "the server reset a lane of replies");
   }
   void on_over(const error& why) noexcept override {
     if (!closed_)

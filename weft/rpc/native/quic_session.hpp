@@ -53,6 +53,8 @@ class quic_carrier : public mux_owner {
 
   virtual weft::result<> on_control(const wire::control_event& event) = 0;
   virtual void on_over(const error& why) noexcept = 0;
+  /// The peer reset a lane. `number`: of the call whose record had begun there, or 0.
+  virtual weft::result<> on_lane_reset(std::uint64_t number, const error& why) = 0;
   /// A call's stream.
   virtual void on_call_stream(quic::stream s) = 0;
   /// False: no more calls from lanes for now; `lane_room_` tells when to look again.

@@ -1,5 +1,7 @@
 #include <weft/rpc/native/server_call.hpp>
 
+#include <chrono>
+#include <format>
 #include <utility>
 
 #include <asio/bind_cancellation_slot.hpp>
@@ -180,11 +182,26 @@ std::optional<result<>> native_server_call::try_header() {
 }
 
 task<result<>> native_server_call::receive_header() {
+  arm_header_timeout();
   while (true) {
     if (auto taken = take(co_await pipe_->read()); !taken)
       co_return std::unexpected{std::move(taken).error()};
     if (auto header = try_header()) co_return std::move(*header);
   }
+}
+
+/// A peer that begins calls and leaves it at that must not hold places for calls for ever.
+void native_server_call::arm_header_timeout() {
+  const duration patience = core_->options_.header_timeout;
+  const time_point now = io::now();
+  core_->shard_.arm(
+      deadline_, patience < never - now ? now + patience : never, [this, patience](time_point) {
+        override_ = status{
+            code::deadline_exceeded,
+            std::format("the call's header was not complete {} after its beginning; send it whole",
+                        std::chrono::duration_cast<std::chrono::milliseconds>(patience))};
+        cancel_.emit(asio::cancellation_type::terminal);
+      });
 }
 
 result<> native_server_call::on_header(wire::received_request request) {
@@ -198,6 +215,7 @@ result<> native_server_call::on_header(wire::received_request request) {
     info_.path = *path;
   }
   if (acknowledge) core_->acknowledge_method(request.method.number);
+  if (deadline_.armed()) core_->shard_.disarm(deadline_);
   info_.metadata = std::move(request.metadata);
   info_.peer_subject = core_->peer_subject_;
   if (request.urgency != 3) pipe_->set_urgency(request.urgency);

@@ -116,6 +116,7 @@ class native_server_call : public server_call,
   result<> on_header(wire::received_request request);
   result<bool> take(std::optional<weft::result<slice>> arrived);
   void arm_deadline();
+  void arm_header_timeout();
   task<> conclude(status s);
   void reset_late() noexcept;
   void release_held();

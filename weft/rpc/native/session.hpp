@@ -26,6 +26,9 @@ struct session_options {
   std::shared_ptr<memory_budget> memory{};
   /// Client: send small unary calls over shared lanes.
   bool lanes = false;
+  /// Server: a call whose header is not complete so long after its first byte ends with
+  /// `deadline_exceeded`. `duration::max()`: never.
+  duration header_timeout = std::chrono::seconds{30};
 };
 
 struct session_stats {
