@@ -15,6 +15,11 @@ namespace {
 constexpr int migration_retries = 10;
 constexpr duration migration_pause = std::chrono::milliseconds{20};
 
+/// Fewer streams are not worth a system call of their own.
+constexpr unsigned smallest_share = 4;
+/// A larger batch leaves in several trains, the first of which arrives while the last is made.
+constexpr std::size_t largest_shared_batch = 96 * 1024;
+
 bool is_early(const error& why) noexcept {
   return why.where() == layer::quic && (why == errc::unsupported || why == errc::exhausted);
 }
@@ -155,6 +160,7 @@ void connection_state::hand_out_streams() {
     handling_ = true;
     handler(stream_state::make(*this, *s));
     if (std::exchange(handling_, false)) on_stream_ = std::move(handler);
+    share_batch();
   }
   if (!ended_)
     if (auto* first = acceptors_.pop()) first->notify();
@@ -268,6 +274,7 @@ void connection_state::release(time_point now) {
 // ---------------------------------------------------------------------------------------------
 
 void connection_state::dispatch() {
+  begin_batch();
   while (core_) {
     const auto event = core_->poll_event();
     if (!event) break;
@@ -278,10 +285,28 @@ void connection_state::dispatch() {
     if (!s) break;
     if (auto* state = static_cast<stream_state*>(s->user)) {
       state->dispatch();
+      share_batch();
     } else {
       s->take_events();  // nobody accepted it yet; whoever does looks at its state
     }
   }
+}
+
+/// Between two streams of a batch. When half of what a batch usually writes is there, it leaves:
+/// the other side works on it while this one goes on, where both would take turns otherwise.
+void connection_state::share_batch() {
+  if (wrote_ == 0) return;
+  batch_.bytes += std::exchange(wrote_, 0);
+  ++batch_.streams;
+  if (++share_ < smallest_share || share_ < last_batch_.streams / 2) return;
+  share_ = 0;
+  if (last_batch_.bytes <= largest_shared_batch) owner_->flush_early();
+}
+
+void connection_state::begin_batch() noexcept {
+  if (batch_.streams > 0) last_batch_ = std::exchange(batch_, {});
+  share_ = 0;
+  wrote_ = 0;
 }
 
 void connection_state::handle(core::connection_event event) {

@@ -340,6 +340,12 @@ bool endpoint_state::flush() {
   return true;
 }
 
+void endpoint_state::flush_early() {
+  if (!in_turn_) return;
+  now_ = std::max(now_, io::now());
+  (void)flush();
+}
+
 bool endpoint_state::send(port& through, std::span<const udp::train> trains) {
   if (auto done = through.socket->send(trains); !done) {
     fail_port(through, done.error());

@@ -126,7 +126,9 @@ std::optional<result<>> stream_state::try_write(slice data) {
     return {};
   }
   if (data.empty()) return result<>{};
+  const std::size_t size = data.size();
   auto done = core_->write(std::move(data));
+  owner_->wrote(size);
   owner_->owner().touch();
   return done;
 }
@@ -140,6 +142,7 @@ std::optional<result<std::size_t>> stream_state::write_some(const slice& data) {
   }
   const std::size_t piece = std::min(data.size(), std::max(room, smallest_piece));
   auto done = core_->write(data.sub(0, piece));
+  owner_->wrote(piece);
   owner_->owner().touch();
   if (!done) return std::unexpected{std::move(done.error())};
   return piece;

@@ -71,12 +71,16 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   void add(stream_state& s) noexcept;
   void remove(stream_state& s) noexcept;
   void stream_gone();
+  /// A stream has taken `count` bytes to send.
+  void wrote(std::size_t count) noexcept { wrote_ += count; }
 
  private:
   friend class endpoint_state;
 
   void handle(core::connection_event event);
   void hand_out_streams();
+  void begin_batch() noexcept;
+  void share_batch();
   void grant_credit(bool bidirectional);
   void path_changed();
   void migration_failed();
@@ -101,6 +105,15 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   bool closing_ = false;
   bool handling_ = false;  ///< `on_stream_` is out, being called
   stream_state* streams_ = nullptr;
+
+  /// What the streams wrote that one turn resumed.
+  struct batch {
+    unsigned streams = 0;
+    std::size_t bytes = 0;
+  };
+  batch batch_, last_batch_;
+  unsigned share_ = 0;     ///< streams that wrote since the last flush
+  std::size_t wrote_ = 0;  ///< by the stream that runs
 
   wait_list openers_[2];
   wait_list acceptors_;

@@ -90,6 +90,8 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   void touch() {
     if (!in_turn_ && !scheduled_ && !finished_) schedule();
   }
+  /// In the middle of a turn: sends what there is. The turn's end takes up what is left.
+  void flush_early();
   /// Runs `work` in the next turn (or later in this one).
   void defer(std::move_only_function<void()> work);
   void wake_later(stream_ref s);
