@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t high_water = 256 * 1024;
 /// Records with less content are copied together, so that a batch has few parts.
 constexpr std::size_t copy_below = 4 * 1024;
+/// Fewer records are not worth a system call of their own.
+constexpr unsigned smallest_share = 4;
+/// A larger batch is written in several pieces, the first of which arrives while the last is made.
+constexpr std::size_t largest_shared_batch = 96 * 1024;
 /// Calls alone stay below this: what exceeds it is refusals and control frames.
 constexpr std::size_t congested_from = 4 * high_water;
 
@@ -201,6 +205,9 @@ void mux::put(out_link& l, wire::record_tag tag, slice content) {
   const std::byte* end = wire::put_record_head(head.data(), tag, content.size());
   const auto head_size = static_cast<std::size_t>(end - head.data());
   l.bytes += head_size + content.size();
+  ++l.records;
+  ++batch_.records;
+  batch_.bytes += head_size + content.size();
   copy_to(l, bytes{head}.first(head_size));
   if (content.size() < copy_below)
     copy_to(l, content);
@@ -228,8 +235,18 @@ void mux::wake_soon(out_link& l) {
     auto alive = self.lock();
     if (!alive) return;
     link->scheduled = false;
+    if (alive->batch_.records > 0) alive->last_batch_ = std::exchange(alive->batch_, {});
     link->wake.notify();
   });
+}
+
+void mux::share_batch() {
+  if (last_batch_.bytes > largest_shared_batch) return;
+  const unsigned share = std::max(smallest_share, last_batch_.records / 2);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const auto l = links_[i];
+    if (l->records >= share) l->wake.notify();
+  }
 }
 
 void mux::take_batch(out_link& l) {
@@ -253,6 +270,7 @@ void mux::take_batch(out_link& l) {
     l.queue.clear();
   }
   l.in_flight = std::exchange(l.bytes, 0);
+  l.records = 0;
 }
 
 task<> mux::write_loop(std::shared_ptr<mux> self, std::shared_ptr<out_link> l) {

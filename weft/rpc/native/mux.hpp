@@ -171,6 +171,9 @@ class mux : public std::enable_shared_from_this<mux> {
 
   /// One parsed part of a record that arrived. An error is the peer's and ends the connection.
   weft::result<> receive(wire::record_part part);
+  /// Between two parts: when half of what a turn usually makes is there, it is written. The other
+  /// side works on it while this one goes on, where both would take turns otherwise.
+  void share_batch();
   /// All that arrived together has been handed to `receive`.
   void end_of_batch();
 
@@ -222,6 +225,13 @@ class mux : public std::enable_shared_from_this<mux> {
     std::size_t in_flight = 0;  // of `writing`
     io::event wake;
     bool scheduled = false, pumping = false;
+    unsigned records = 0;  // not yet written
+  };
+
+  /// What the calls make in one turn of the loop.
+  struct batch {
+    unsigned records = 0;
+    std::size_t bytes = 0;
   };
 
   out_link& link_of(const mux_stream& s) noexcept;
@@ -252,6 +262,7 @@ class mux : public std::enable_shared_from_this<mux> {
   std::int64_t one_way_receive_ = 0;
   std::uint64_t one_way_returned_ = 0;
   std::uint64_t window_growth_ = 0;  // in use
+  batch batch_, last_batch_;
 };
 
 }  // namespace weft::rpc::native

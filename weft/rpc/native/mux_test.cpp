@@ -81,6 +81,41 @@ TEST_F(mux_fixture, sends_a_turns_calls_in_few_writes) {
   }(*this)));
 }
 
+TEST_F(mux_fixture, answers_leave_while_the_rest_of_their_batch_is_served) {
+  std::vector<std::size_t> writes_before;
+  calls.on("/t/echo", [&](server_call& call) -> task<status> {
+    writes_before.push_back(wires->writes);
+    co_return co_await echo(call);
+  });
+  start();
+  for (const std::size_t size : {std::size_t{100}, std::size_t{8'000}})
+    for (int round = 0; round < 2; ++round)
+      ASSERT_TRUE(
+          run(shard,
+              [](mux_fixture& f, std::vector<std::size_t>& writes_before, std::size_t size,
+                 int round) -> task<> {
+                constexpr int many = 32;
+                writes_before.clear();
+                int left = many;
+                io::event all;
+                for (int i = 0; i < many; ++i)
+                  asio::co_spawn(f.shard.get_executor(),
+                                 unary(*f.client, method_of("/t/echo"), std::string(size, 'x')),
+                                 [&](std::exception_ptr, result<std::string> r) {
+                                   EXPECT_TRUE(r);
+                                   if (--left == 0) all.notify();
+                                 });
+                if (left != 0) co_await all.wait();
+                EXPECT_EQ(writes_before.size(), std::size_t{many});
+                const bool some_left_meanwhile = writes_before.back() > writes_before.front();
+                // Large batches leave in several pieces anyway; the first one tells that
+                // they are.
+                if (size == 100 || round > 0) {
+                  EXPECT_EQ(some_left_meanwhile, size == 100);
+                }
+              }(*this, writes_before, size, round)));
+}
+
 TEST_F(mux_fixture, moves_large_messages_through_small_windows) {
   calls.on("/t/echo", echo);
   start();
