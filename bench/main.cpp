@@ -1,3 +1,4 @@
+#include <fnmatch.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -44,9 +45,22 @@ class progress_bar {
   bool on_;
 };
 
+bool matches(const std::string& pattern, std::string_view name) {
+  return fnmatch(pattern.c_str(), std::string{name}.c_str(), 0) == 0;
+}
+
 bool selected(const std::vector<std::string>& only, std::string_view name) {
   if (only.empty()) return true;
-  return std::ranges::any_of(only, [&](const auto& part) { return name.starts_with(part); });
+  return std::ranges::any_of(only, [&](const auto& pattern) { return matches(pattern, name); });
+}
+
+/// The first pattern that selects nothing, or null: a mistyped one must not pass unnoticed.
+const std::string* idle_pattern(const std::vector<std::string>& only) {
+  const auto idle = std::ranges::find_if(only, [](const auto& pattern) {
+    return std::ranges::none_of(all_scenarios(),
+                                [&](const auto& s) { return matches(pattern, s.name); });
+  });
+  return idle == only.end() ? nullptr : &*idle;
 }
 
 plan make_plan(const options& given) {
@@ -88,9 +102,11 @@ weft::result<> run_plan(const options& given, const plan& what, results& into) {
 int run(const options& given) {
   keep_freed_memory();
   const plan what = make_plan(given);
-  if (what.scenarios.empty())
-    return report_failure(
-        {errc::invalid_argument, layer::app, "no case of that name; `--list` shows them"});
+  if (const auto* idle = idle_pattern(given.only))
+    return report_failure({errc::invalid_argument, layer::app,
+                           std::format("no case is called '{}'; `--list` shows them, and patterns "
+                                       "such as 'unary-64k-*' select several",
+                                       *idle)});
   results measured;
   if (auto done = run_plan(given, what, measured); !done) return report_failure(done.error());
   if (!given.no_limits) {
@@ -120,7 +136,7 @@ int main(int argc, char** argv) {
   options given;
   CLI::App app{"Measures weft's calls over QUIC and over TLS/TCP, interleaved, one core a side."};
   app.add_option("case", given.only,
-                 "Cases to run, by the beginning of their names (default: all)");
+                 "Cases to run, by name; * and ? stand for what they do in a shell (default: all)");
   app.add_option("--variant", given.variants,
                  "quic, lanes, quic-one-stream, tls-tcp (default: all)");
   app.add_option("--repetitions,-n", given.repetitions, "Interleaved repetitions")
