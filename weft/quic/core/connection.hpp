@@ -81,7 +81,9 @@ class connection {
   /// CONNECTION_CLOSE with an application code; streams end at once.
   virtual void close(std::uint64_t application_code, std::string_view reason, time_point now) = 0;
   /// Client, after the handshake: moves to another local address. `immediate` does not wait for the
-  /// new path to validate (RFC 9000 §9.2): for when the old address is gone.
+  /// new path to validate (RFC 9000 §9.2): for when the old address is gone. errc::exhausted while
+  /// it is too early (handshake not confirmed, no spare connection id): the same call will do a
+  /// little later. errc::unsupported when the peer forbids it, or the connection is a server's.
   virtual result<> migrate(const path& to, bool immediate, time_point now) = 0;
   /// RFC 9001 §6. errc::exhausted while the last update, or the handshake, is not confirmed. One
   /// end's business: when both ends update while the way between them is cut, the library of the

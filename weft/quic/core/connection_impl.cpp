@@ -237,16 +237,14 @@ void connection_impl::receive(const ngtcp2_path& native, const path& from, ecn m
   on_path.bytes_received += datagram.size();
   ngtcp2_pkt_info info{};
   if (options_.ecn) info.ecn = static_cast<std::uint8_t>(mark);
-  if (validating_ && from == path_ && stands_still(now)) {
-    still_since_ = never;
-    if (!stand_ins_.rename(from.remote)) return fail_library(NGTCP2_ERR_NO_VIABLE_PATH, now);
+  if (from == path_ && stuck_at(now) <= now) {
+    begin_window_anew(now);
+    if (!native_) return;
   }
   const auto read = [&](const ngtcp2_path& as) {
     return ngtcp2_conn_read_pkt(native_, &as, &info, octets(datagram), datagram.size(), stamp(now));
   };
-  const int failed = stand_ins_.empty()
-                         ? read(native)
-                         : read(*native_path{{from.local, stand_ins_.name_of(from.remote)}}.get());
+  const int failed = stand_ins_.empty() ? read(native) : read(*native_path{named(from)}.get());
   after_library(now);
   if (!native_) return;
   if (failed != 0) return fail_library(failed, now);
@@ -272,6 +270,7 @@ void connection_impl::expired(time_point now) {
     if (failed != 0) return fail_library(failed, now);
   }
   end_silent_streams(now);
+  if (native_ && !server_ && stuck_at(now) <= now) begin_window_anew(now);
   if (!native_) return;
   control_due_ = true;
   make_dirty();
@@ -309,27 +308,44 @@ void connection_impl::refresh_path() noexcept {
 }
 
 path connection_impl::real_path(const ngtcp2_path& known) const noexcept {
-  path where = from_native(known);
-  if (!stand_ins_.empty()) where.remote = stand_ins_.real(where.remote);
+  const path where = from_native(known);
+  if (stand_ins_.empty()) return where;
+  return {stand_ins_.real(where.local), stand_ins_.real(where.remote)};
+}
+
+/// What the library knows a path as.
+path connection_impl::named(path where) const noexcept {
+  address& changing = server_ ? where.remote : where.local;
+  changing = stand_ins_.name_of(changing);
   return where;
 }
 
-/// Whether the library has got stuck (see stand_ins): its window is full, and longer than a few
-/// probes take nothing left or entered it. To be wrong about that costs little: a window that
-/// begins anew.
-bool connection_impl::stands_still(time_point now) noexcept {
-  if (!server_ || ngtcp2_conn_get_cwnd_left2(native_) > 0) {
-    still_since_ = never;
-    return false;
-  }
+/// When the library will have been stuck long enough (see stand_ins): its window is full, a few
+/// probes' time passes without anything that leaves or enters it, and no timer of a probe runs. The
+/// library does not show that timer, but its pauses double, so one that runs goes off before long.
+time_point connection_impl::stuck_at(time_point now) noexcept {
+  if (!confirmed_ || ngtcp2_conn_get_cwnd_left2(native_) > 0) return full_since_ = never;
   ngtcp2_conn_info info;
   ngtcp2_conn_get_conn_info2(native_, &info);
-  if (still_since_ == never || info.bytes_in_flight != still_flight_) {
-    still_since_ = now;
-    still_flight_ = info.bytes_in_flight;
-    return false;
-  }
-  return now - still_since_ >= 6 * from_native_duration(ngtcp2_conn_get_pto2(native_));
+  const auto before = std::exchange(full_with_, info.bytes_in_flight);
+  if (full_since_ == never || info.bytes_in_flight < before) full_since_ = still_since_ = now;
+  if (info.bytes_in_flight != before) still_since_ = now;
+  const duration pto = from_native_duration(ngtcp2_conn_get_pto2(native_));
+  const auto next = from_native(ngtcp2_conn_get_expiry2(native_));
+  if (next <= still_since_ + (still_since_ - full_since_) + 8 * pto) return never;
+  return still_since_ + 6 * pto;
+}
+
+void connection_impl::begin_window_anew(time_point now) {
+  full_since_ = never;
+  if (!stand_ins_.rename(server_ ? path_.remote : path_.local))
+    return fail_library(NGTCP2_ERR_NO_VIABLE_PATH, now);
+  // A server's library finds out by itself. Where the peer forbids a client to move, or has no
+  // connection id left for it, the next datagram tries again.
+  if (server_) return;
+  const native_path fresh{named(path_)};
+  if (ngtcp2_conn_initiate_immediate_migration(native_, fresh.get(), stamp(now)) != 0)
+    stand_ins_.undo();
 }
 
 path_stats& connection_impl::stats_of(const path& where) {
@@ -539,9 +555,11 @@ result<> connection_impl::migrate(const path& to, bool immediate, time_point now
   if (!native_) return fail(errc::closed, layer::quic, "the connection has ended");
   if (server_) return fail(errc::unsupported, layer::quic, "only a client can move a connection");
   if (!confirmed_)
-    return fail(errc::unsupported, layer::quic,
-                "the connection cannot move before its handshake is confirmed");
-  const native_path where{to};
+    return fail(errc::exhausted, layer::quic,
+                "the connection cannot move before its handshake is confirmed; try again");
+  if (to == path_)
+    return fail(errc::invalid_argument, layer::quic, "the connection is at this address already");
+  const native_path where{named(to)};
   const auto ts = stamp(now);
   const int failed = immediate ? ngtcp2_conn_initiate_immediate_migration(native_, where.get(), ts)
                                : ngtcp2_conn_initiate_migration(native_, where.get(), ts);
@@ -549,10 +567,13 @@ result<> connection_impl::migrate(const path& to, bool immediate, time_point now
     case 0:
       break;
     case NGTCP2_ERR_INVALID_STATE:
-      return fail(errc::unsupported, layer::quic, "the peer forbids the connection to move");
+      return fail(errc::unsupported, layer::quic,
+                  ngtcp2_conn_get_remote_transport_params2(native_)->disable_active_migration
+                      ? "the peer forbids its clients to move (disable_active_migration)"
+                      : "the peer uses no connection ids, so the connection cannot move");
     case NGTCP2_ERR_CONN_ID_BLOCKED:
       return fail(errc::exhausted, layer::quic,
-                  "the peer has no spare connection id for a move yet");
+                  "the peer has given no spare connection id for a move yet; try again");
     case NGTCP2_ERR_INVALID_ARGUMENT:
       return fail(errc::invalid_argument, layer::quic, "the connection is at this address already");
     default:

@@ -128,7 +128,9 @@ class connection_impl final : public connection, public route_target, public tim
   void handshake_over();
   void refresh_path() noexcept;
   path real_path(const ngtcp2_path& known) const noexcept;
-  bool stands_still(time_point now) noexcept;
+  path named(path where) const noexcept;
+  void begin_window_anew(time_point now);
+  time_point stuck_at(time_point now) noexcept;
   path_stats& stats_of(const path& where);
   void arm(time_point now);
 
@@ -223,8 +225,9 @@ class connection_impl final : public connection, public route_target, public tim
   std::uint32_t pending_events_ = 0;
   bool validating_ = false;  // whether the current or the next path leads to the peer
   stand_ins stand_ins_;
-  time_point still_since_ = never;  // a full window of which nothing moves, on an unproven path
-  std::uint64_t still_flight_ = 0;
+  time_point full_since_ = never;  // the congestion window, without a gap
+  time_point still_since_ = never;
+  std::uint64_t full_with_ = 0;
 
   std::vector<std::uint64_t> ids_;
   std::vector<initial_id> initial_ids_;

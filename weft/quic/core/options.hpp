@@ -52,6 +52,10 @@ struct transport_options {
   std::size_t max_udp_payload = 65'488;
   std::vector<std::uint16_t> mtu_probes;
 
+  /// Whether a server's clients may move to other addresses of theirs (RFC 9000 §9). Behind a load
+  /// balancer that goes by addresses they must not. A translator's new port is followed anyway.
+  bool migration = true;
+
   /// RFC 9221; 0: not offered.
   std::size_t max_datagram_frame = 0;
   /// Receives qlog (JSON-SEQ) as it is written. Empty: none.

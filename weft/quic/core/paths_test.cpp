@@ -82,6 +82,26 @@ TEST(Paths, MoveToADeadPathFailsAndTheOldOneStays) {
   EXPECT_TRUE(transfer(p, 100'000).complete);
 }
 
+TEST(Paths, TooEarlyAndForbiddenAreTwoErrors) {
+  auto server = server_defaults();
+  server.transport.migration = false;
+  pair p{client_defaults(), server};
+  const path elsewhere{local(7000), local(443)};
+  p.connect();
+  const auto early = p.client->migrate(elsewhere, false, p.now);
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code(), errc::exhausted);
+  p.run(100ms);
+  for (const bool immediate : {false, true}) {
+    const auto forbidden = p.client->migrate(elsewhere, immediate, p.now);
+    ASSERT_FALSE(forbidden);
+    EXPECT_EQ(forbidden.error().code(), errc::unsupported);
+    EXPECT_NE(forbidden.error().to_string().find("peer forbids"), std::string::npos);
+  }
+  EXPECT_EQ(p.client->current_path(), p.way);
+  EXPECT_TRUE(transfer(p, 10'000).complete);
+}
+
 TEST(Paths, ServerFollowsARebinding) {
   pair p;
   p.handshake();

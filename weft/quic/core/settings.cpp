@@ -83,6 +83,7 @@ ngtcp2_transport_params make_params(const transport_options& options, std::uint6
   params.max_ack_delay = static_cast<ngtcp2_duration>(
       std::clamp<duration::rep>(options.max_ack_delay.count(), 0, 16'000'000'000));
   params.max_datagram_frame_size = options.max_datagram_frame;
+  params.disable_active_migration = options.migration ? 0 : 1;
   return params;
 }
 

@@ -11,30 +11,32 @@
 
 namespace weft::quic::core::detail {
 
-/// Addresses by which the library knows a peer's real ones.
+/// Other names of addresses, by which the library takes an old path for a new one.
 ///
-/// The library keeps the congestion window when only a peer's port changed. When that window is
-/// full of packets that went to the old port, PATH_CHALLENGE finds no room in it; and once the
-/// amplification limit has cancelled the loss timer, nothing is ever sent again but
-/// acknowledgements. A path whose address is new begins with a new window (RFC 9000 §9.4 allows
-/// that for a new port, too). So to get out of it, the peer's address is made to look new.
+/// Its congestion window can fill with packets that are lost and for which no timer runs: those of
+/// an unproven path whose amplification limit cancelled it, and lost PATH_RESPONSEs, which start
+/// none. What would free the window then finds no room in it, PATH_CHALLENGE included, and nothing
+/// but acknowledgements is ever sent again. A path with a new address begins with a new window
+/// (RFC 9000 §9.4 allows that for any change of path). So to get out of it, an address is made to
+/// look new: a server's peer's, or a client's own.
 class stand_ins {
  public:
-  /// Where the peer must have lost a whole window as often as this, no path leads.
+  /// Where a whole window was lost as often as this, no path leads.
   static constexpr std::size_t most = 16;
 
   bool empty() const noexcept { return real_.empty(); }
-  /// From now on `remote` goes by another name. False when it had `most` of them.
-  bool rename(const address& remote) {
+  /// From now on `which` goes by another name. False when there were `most` of them.
+  bool rename(const address& which) {
     if (real_.size() >= most) return false;
-    real_.push_back(remote);
+    real_.push_back(which);
     return true;
   }
-  /// The latest name of `remote`; itself if it has none.
-  address name_of(const address& remote) const noexcept {
-    const auto found = std::find(real_.rbegin(), real_.rend(), remote);
-    if (found == real_.rend()) return remote;
-    return name(static_cast<std::uint8_t>(real_.rend() - found - 1), remote.port());
+  void undo() noexcept { real_.pop_back(); }
+  /// The latest name of `which`; itself if it has none.
+  address name_of(const address& which) const noexcept {
+    const auto found = std::find(real_.rbegin(), real_.rend(), which);
+    if (found == real_.rend()) return which;
+    return name(static_cast<std::uint8_t>(real_.rend() - found - 1), which.port());
   }
   /// The real address behind any name that was ever given.
   address real(const address& named) const noexcept {

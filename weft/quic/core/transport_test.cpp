@@ -281,7 +281,7 @@ TEST(Transport, CommandsBeforeTheHandshakeAreRefused) {
   pair p;
   p.connect();
   EXPECT_EQ(p.client->update_keys(p.now).error().code(), errc::exhausted);
-  EXPECT_EQ(p.client->migrate({local(1), local(2)}, true, p.now).error().code(), errc::unsupported);
+  EXPECT_EQ(p.client->migrate({local(1), local(2)}, true, p.now).error().code(), errc::exhausted);
   EXPECT_FALSE(p.client->open_stream(true));
   EXPECT_FALSE(p.client->send_datagram(slice::copy("x")));
   p.client->ping(p.now);

@@ -346,6 +346,8 @@ void connection_impl::arm(time_point now) {
   if (!nothing_queued() && !pacer_.allows(now)) at = std::min(at, pacer_.resume_at());
   if (starved()) at = std::min(at, now + 50ms);
   if (!waiting_for_room_.empty() && memory_.pressed()) at = std::min(at, now + 20ms);
+  // A server can only wait for its client.
+  if (const auto stuck = stuck_at(now); !server_) at = std::min(at, stuck);
   hub_.timers.set(*this, std::min(at, next_silence()));
 }
 
