@@ -25,17 +25,23 @@ struct listen_options {
   /// Several listeners (one a shard) on one port; the kernel spreads connections over them.
   bool reuse_port = false;
   int backlog = 1024;
-  /// Connections in handshake or waiting for `accept`; more stay in the kernel's backlog.
+  /// Connections in handshake or waiting for `accept`. More wait for their turn, which the sources
+  /// (an IPv4 address, an IPv6 /64) get alike: one with few handshakes goes before one with many,
+  /// and takes the place of the oldest of a source that has more than twice as many.
   std::size_t max_pending = 256;
+  /// Connections that wait so. Beyond, the newest of the source with the most is turned away.
+  std::size_t max_waiting = 1024;
   duration handshake_timeout = std::chrono::seconds{10};
   /// Told why a connection was turned down, on the shard's thread. Must not throw.
   std::function<void(const error&, const address& peer)> on_failed_handshake;
 };
 
 struct listener_counters {
-  std::uint64_t accepted = 0;           ///< connections the kernel gave us
-  std::uint64_t handshakes_failed = 0;  ///< of these; timed-out ones included
-  std::uint64_t accept_errors = 0;      ///< accept calls that failed, and were tried again
+  std::uint64_t accepted = 0;            ///< connections the kernel gave us
+  std::uint64_t handshakes_started = 0;  ///< of these
+  std::uint64_t handshakes_failed = 0;   ///< of these; timed-out and displaced ones included
+  std::uint64_t turned_away = 0;         ///< of the accepted, before their handshake
+  std::uint64_t accept_errors = 0;       ///< accept calls that failed, and were tried again
 };
 
 /// Accepts TLS connections on one shard. Handshakes run beside each other and beside accepting; one

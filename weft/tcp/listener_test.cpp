@@ -124,15 +124,45 @@ task<void> flood(listening* t) {
   t->listen();
   std::list<socket_type> idle;
   for (int i = 0; i < 7; ++i) idle.push_back(t->raw(t->at()));
-  co_await t->until([t] { return t->listener_->counters().accepted == 3; });
-  (void)co_await t->shard_.sleep_until(io::now() + 50ms);
-  EXPECT_EQ(t->listener_->counters().accepted, 3u);
+  co_await t->until([t] { return t->listener_->counters().accepted == 7; });
+  EXPECT_EQ(t->listener_->counters().handshakes_started, 3u);
   co_await t->until([t] { return t->failures_.size() == 7; });
-  EXPECT_EQ(t->listener_->counters().accepted, 7u);
+  EXPECT_EQ(t->listener_->counters().handshakes_started, 7u);
+  EXPECT_THAT(t->failed_codes_, testing::Each(errc::timed_out));
   co_await t->one_good_client();
 }
 TEST_F(listening, handshakes_at_once_are_bounded) {
   run(flood(this));
+}
+
+/// A connection that comes from another address than `raw`'s.
+socket_type from_elsewhere(listening* t) {
+  socket_type socket{t->shard_.get_executor(), asio::ip::tcp::v4()};
+  socket.bind({asio::ip::make_address("127.0.0.2"), 0});
+  socket.connect(to_endpoint(t->at()).value());
+  return socket;
+}
+
+task<void> greedy_source(listening* t) {
+  t->options_.max_pending = 8;
+  t->options_.max_waiting = 20;
+  t->options_.handshake_timeout = 1h;
+  t->listen();
+  std::list<socket_type> silent;
+  for (int i = 0; i < 50; ++i) silent.push_back(from_elsewhere(t));
+  const auto& seen = t->listener_->counters();
+  co_await t->until([&] { return seen.accepted == 50; });
+  EXPECT_EQ(seen.handshakes_started, 8u);
+  EXPECT_EQ(seen.turned_away, 50u - 8u - 20u);
+  EXPECT_THAT(t->failures_.back(), HasSubstr("has 20 more connections waiting"));
+  // No handshake of the flood ever ends by itself.
+  for (int i = 0; i < 10; ++i) co_await t->one_good_client();
+  EXPECT_THAT(t->failures_.back(), HasSubstr("made room for others"));
+  EXPECT_THAT(t->failed_codes_, testing::Each(errc::exhausted));
+  EXPECT_LE(seen.handshakes_failed, 10u);
+}
+TEST_F(listening, one_source_with_many_slow_handshakes_holds_up_only_itself) {
+  run(greedy_source(this));
 }
 
 task<void> unaccepted(listening* t) {
