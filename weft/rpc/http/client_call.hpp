@@ -36,6 +36,7 @@ struct client_stats {
 };
 
 class client_call_base;
+class client_transport;
 struct open_tag {};
 
 /// What all calls of one connection share. Lives until its last call has gone.
@@ -96,10 +97,13 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   /// `never`.
   virtual result<> fill_request(weft::http::request_head& head, const method& m,
                                 const call_options& options, time_point deadline) = 0;
-  /// True: the request starts with its only message, which `take_message` may put into the head.
+  /// True: the request waits for its only message, which `take_message` may put into the head.
   virtual bool starts_with_message() const noexcept { return false; }
-  /// True: the head has the message, and the request no content.
-  virtual result<bool> take_message(weft::http::request_head&, const outgoing&) { return false; }
+  /// True: the request has no content. Otherwise `content` has been filled with all there is.
+  virtual result<bool> take_message(weft::http::request_head&, const outgoing&,
+                                    frame_buffer& /*content*/) {
+    return false;
+  }
   /// The response's head: sets `headers_`, `response_compression_` and, for an answer that is no
   /// message, `framing_`. A failure ends the call.
   virtual result<> on_head(const weft::http::response_head& head) = 0;
@@ -138,15 +142,17 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   result<> begin(const method& m, const call_options& options, time_point deadline);
   /// Asks for the exchange, and waits for it until the call ends.
   task<result<>> obtain_exchange(bool end);
-  static task<> open(std::shared_ptr<client_core> core, std::shared_ptr<opening> into, bool end,
-                     std::uint8_t urgency);
-  task<result<>> write_first(const outgoing& message, bool last);
-  task<result<>> send(slice frames, bool last);
+  static task<> open(std::shared_ptr<client_core> core, std::shared_ptr<opening> into);
+  result<> use(weft::result<std::unique_ptr<weft::http::exchange>> obtained);
+  task<result<>> write_only(const outgoing& message);
+  task<result<>> send(slice content, bool last);
   result<> sent(const weft::result<>& done);
-  bool look_at_head();
+  void look_at_head();
   bool next_event(std::optional<payload>& message);
+  void take_envelope(wire::envelope e, std::optional<payload>& message);
+  void take_special(wire::envelope e);
+  void take_whole(std::optional<payload>& message);
   void take(weft::result<slice> arrived);
-  void at_end(std::optional<payload>& message);
   task<result<std::optional<payload>>> read_on(bool headers_only);
   result<std::optional<payload>> outcome() const;
   void finish(status s) noexcept;
@@ -157,10 +163,8 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   std::shared_ptr<opening> opening_;
   weft::http::request_head head_;
   wire::envelope_parser parser_;
-  payload whole_;
+  whole_body whole_;
   frame_buffer unsent_;
-  std::optional<payload> early_;  // a message met while headers were looked for
-  std::optional<status> end_;     // what the call ends with, its end still to come
   std::optional<status> final_;
   response_info* response_;
   io::timer deadline_timer_;

@@ -24,6 +24,30 @@ result<> append_special(frame_buffer& to, std::uint8_t flags, std::string_view c
 /// `algorithm` is identity and the content says that it is compressed.
 result<payload> unpack(payload content, bool compressed, compression algorithm, std::size_t limit);
 
+/// A body that is one message, while it arrives.
+class whole_body {
+ public:
+  /// `memory` is charged for what is kept. Null: unlimited. Outlives this.
+  whole_body(std::size_t limit, memory_budget* memory) noexcept : limit_{limit}, memory_{memory} {}
+  whole_body(const whole_body&) = delete;
+  whole_body& operator=(const whole_body&) = delete;
+  ~whole_body() { release(); }
+
+  /// resource_exhausted beyond the limit or the budget.
+  result<> append(slice content);
+  /// Puts a message there that came in another way.
+  void set(payload message) noexcept { kept_ = std::move(message); }
+  payload take() noexcept;
+
+ private:
+  void release() noexcept;
+
+  payload kept_;
+  std::size_t limit_;
+  memory_budget* memory_;
+  std::size_t charged_ = 0;
+};
+
 /// As `to_status`, with what giving an exchange up means: `rejected` and refused ones are
 /// `unavailable` and safe to retry, `excessive_load` is `resource_exhausted`, `cancelled` is
 /// `cancelled`, all else `internal` (gRPC's proposal G2).

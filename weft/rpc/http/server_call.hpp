@@ -122,7 +122,7 @@ class server_call_base : public server_call,
   /// What replies are compressed with: what the handler chose, otherwise what the request was
   /// compressed with, if the client accepts it.
   compression reply_compression() const noexcept;
-  /// Sends what is held and `more`, and with `end` ends the response's content. Waits for room as
+  /// Sends the head and what is held, and with `end` ends the response's content. Waits for room as
   /// long as the deadline allows; false: the client is gone or was given up.
   task<bool> send_rest(bool end);
   /// Something of a good response was sent or is about to be.
@@ -140,29 +140,36 @@ class server_call_base : public server_call,
 
  private:
   friend class server_core;
+  void watch();
   void abandoned(const error& why);
-  void end_with(status why);
+  task<> end(status s);
   result<bool> take(std::optional<weft::result<slice>> arrived);
-  result<std::optional<payload>> unpacked(payload content, bool compressed);
-  result<std::optional<std::optional<payload>>> next_message();
+  result<bool> next_message(std::optional<payload>& message);
+  result<> take_whole(std::optional<payload>& message);
+  result<> unpack_into(std::optional<payload>& message, payload content, bool compressed);
+  compression settled_compression();
+  result<> keep_reply(const outgoing& message);
+  task<result<>> send(slice content, bool end);
   task<result<>> flush_held();
+  task<bool> send_last(slice content, bool end);
   void release_held();
   status end_status(status s) const;
-  status fault(status why);
+  std::unexpected<status> fault(status why);
 
   wire::envelope_parser parser_;
-  payload whole_;
-  std::size_t whole_charged_ = 0;
+  whole_body whole_;
   frame_buffer held_;
-  std::optional<compression> chosen_;
+  slice backlog_;  // found no room at the end of a turn
+  std::optional<compression> chosen_, settled_;
   std::optional<status> fault_;     // of what arrives
   std::optional<status> override_;  // what to end with, whatever the handler says
   asio::cancellation_signal cancel_;
   io::timer deadline_;
   bool request_ended_ = false;
-  bool whole_ready_ = false;
-  bool answered_ = false;  // headers_ are settled
+  bool whole_given_ = false;  // a call with one message has handed it out
+  bool answered_ = false;     // `headers_` are settled
   bool head_sent_ = false;
+  bool replied_ = false;
   bool gone_ = false;
   bool expired_ = false;
   bool concluding_ = false;
