@@ -237,10 +237,7 @@ void connection_impl::receive(const ngtcp2_path& native, const path& from, ecn m
   on_path.bytes_received += datagram.size();
   ngtcp2_pkt_info info{};
   if (options_.ecn) info.ecn = static_cast<std::uint8_t>(mark);
-  if (from == path_ && stuck_at(now) <= now) {
-    begin_window_anew(now);
-    if (!native_) return;
-  }
+  if (from == path_ && stuck_at(now) <= now) begin_window_anew(now);
   const auto read = [&](const ngtcp2_path& as) {
     return ngtcp2_conn_read_pkt(native_, &as, &info, octets(datagram), datagram.size(), stamp(now));
   };
@@ -270,8 +267,8 @@ void connection_impl::expired(time_point now) {
     if (failed != 0) return fail_library(failed, now);
   }
   end_silent_streams(now);
-  if (native_ && !server_ && stuck_at(now) <= now) begin_window_anew(now);
   if (!native_) return;
+  if (!server_ && stuck_at(now) <= now) begin_window_anew(now);
   control_due_ = true;
   make_dirty();
 }
@@ -324,7 +321,9 @@ path connection_impl::named(path where) const noexcept {
 /// probes' time passes without anything that leaves or enters it, and no timer of a probe runs. The
 /// library does not show that timer, but its pauses double, so one that runs goes off before long.
 time_point connection_impl::stuck_at(time_point now) noexcept {
-  if (!confirmed_ || ngtcp2_conn_get_cwnd_left2(native_) > 0) return full_since_ = never;
+  const bool matters = !nothing_queued() || (server_ && validating_);
+  if (!confirmed_ || !matters || ngtcp2_conn_get_cwnd_left2(native_) > 0)
+    return full_since_ = never;
   ngtcp2_conn_info info;
   ngtcp2_conn_get_conn_info2(native_, &info);
   const auto before = std::exchange(full_with_, info.bytes_in_flight);
@@ -338,8 +337,7 @@ time_point connection_impl::stuck_at(time_point now) noexcept {
 
 void connection_impl::begin_window_anew(time_point now) {
   full_since_ = never;
-  if (!stand_ins_.rename(server_ ? path_.remote : path_.local))
-    return fail_library(NGTCP2_ERR_NO_VIABLE_PATH, now);
+  if (!stand_ins_.rename(server_ ? path_.remote : path_.local)) return;
   // A server's library finds out by itself. Where the peer forbids a client to move, or has no
   // connection id left for it, the next datagram tries again.
   if (server_) return;

@@ -37,6 +37,23 @@ TEST(Transport, OrdinaryPathStaysAtItsSize) {
   EXPECT_EQ(p.client->stats().packets_lost, 0u);
 }
 
+TEST(Transport, LostProbesLeaveRoomForARequest) {
+  // Two of the largest probes are more than the first window.
+  auto server = server_defaults();
+  server.transport.path_mtu_discovery = false;
+  pair p{client_defaults(), server};
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1472;
+  p.delay = 10ms;
+  p.handshake();
+  for (const auto pause : {50ms, 500ms, 5'000ms}) {
+    p.run(pause);
+    const auto [complete, took] = transfer(p, 5'000);
+    EXPECT_TRUE(complete);
+    EXPECT_LT(took, 1s);
+  }
+}
+
 TEST(Transport, ChosenSizeIsUsedExactly) {
   auto client = client_defaults();
   client.transport.max_udp_payload = 1452;
