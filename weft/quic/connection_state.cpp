@@ -21,7 +21,7 @@ constexpr unsigned smallest_share = 4;
 constexpr std::size_t largest_shared_batch = 96 * 1024;
 
 bool is_early(const error& why) noexcept {
-  return why.where() == layer::quic && (why == errc::unsupported || why == errc::exhausted);
+  return why.where() == layer::quic && why == errc::exhausted;
 }
 
 }  // namespace
