@@ -23,6 +23,8 @@ void append(frame_buffer& to, framing frame, std::uint8_t flags, bytes content, 
   to.commit(at + content.size());
 }
 
+}  // namespace
+
 result<compression> append_bytes(frame_buffer& to, bytes content, framing frame, std::uint8_t flags,
                                  compression algorithm, std::size_t spare) {
   if (content.size() > largest) return beyond_envelopes();
@@ -37,8 +39,6 @@ result<compression> append_bytes(frame_buffer& to, bytes content, framing frame,
   append(to, frame, flags, content, spare);
   return compression::identity;
 }
-
-}  // namespace
 
 result<compression> append_message(frame_buffer& to, const outgoing& message, rpc::codec codec,
                                    framing frame, compression algorithm, std::size_t spare) {
@@ -61,13 +61,6 @@ result<compression> append_message(frame_buffer& to, const outgoing& message, rp
   message.write_to(at);
   to.commit(at + size);
   return compression::identity;
-}
-
-result<> append_special(frame_buffer& to, std::uint8_t flags, std::string_view content,
-                        compression algorithm) {
-  auto appended = append_bytes(to, as_bytes(content), framing::envelope, flags, algorithm, 0);
-  if (!appended) return std::unexpected{std::move(appended).error()};
-  return {};
 }
 
 result<payload> unpack(payload content, bool compressed, compression algorithm, std::size_t limit) {

@@ -16,9 +16,9 @@ enum class framing : std::uint8_t { envelope, whole };
 /// smaller. Returns what it is compressed with. `spare` bytes stay free behind it.
 result<compression> append_message(frame_buffer& to, const outgoing& message, rpc::codec codec,
                                    framing frame, compression algorithm, std::size_t spare = 0);
-/// As `append_message` for an envelope of bytes that are ready, with flags of a protocol's own.
-result<> append_special(frame_buffer& to, std::uint8_t flags, std::string_view content,
-                        compression algorithm);
+/// As `append_message` for bytes that are ready. `flags`: an envelope's, of a protocol's own.
+result<compression> append_bytes(frame_buffer& to, bytes content, framing frame, std::uint8_t flags,
+                                 compression algorithm, std::size_t spare = 0);
 
 /// The content itself: decompressed if `compressed`, at most `limit` bytes. `internal` when
 /// `algorithm` is identity and the content says that it is compressed.

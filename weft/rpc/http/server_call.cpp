@@ -7,6 +7,7 @@
 #include <asio/co_spawn.hpp>
 #include <asio/this_coro.hpp>
 
+#include <weft/rpc/http/cors.hpp>
 #include <weft/rpc/http/wire/encodings.hpp>
 #include <weft/rpc/http/wire/fields.hpp>
 
@@ -258,6 +259,7 @@ weft::result<> server_call_base::ensure_head() {
   weft::http::response_head& head = core_->scratch_head();
   fill_head(head);
   wire::append_metadata(head.fields, headers_);
+  append_cors(head.fields, exchange_->request(), core_->options_);
   return exchange_->send_head(head);
 }
 

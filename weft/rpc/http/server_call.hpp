@@ -21,6 +21,9 @@ struct server_options {
   std::vector<compression> compressions = available_compressions();
   /// Budget for messages under assembly, shared by all calls of a process. Null: unlimited.
   std::shared_ptr<memory_budget> memory{};
+  /// Web pages that may call from a browser, by origin ("https://app.example"); "*": any. Others
+  /// get no CORS fields, and their browser withholds the answer.
+  std::vector<std::string> origins{};
 };
 
 struct server_stats {
@@ -128,6 +131,8 @@ class server_call_base : public server_call,
   /// Something of a good response was sent or is about to be.
   bool answered() const noexcept { return answered_; }
   frame_buffer& held() noexcept { return held_; }
+  /// The handler wrote a message.
+  bool replied() const noexcept { return replied_; }
 
   std::shared_ptr<server_core> core_;
   std::unique_ptr<weft::http::exchange> exchange_;

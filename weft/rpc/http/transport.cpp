@@ -17,8 +17,8 @@ task<> see_off(std::unique_ptr<client_call> call) {
 }
 
 task<> drain_core(std::shared_ptr<client_core> core) {
-  co_await core->idle();
   co_await core->connection().drain();
+  co_await core->idle();
 }
 
 }  // namespace
