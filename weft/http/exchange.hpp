@@ -113,9 +113,8 @@ struct options {
   std::size_t connection_window = std::size_t{16} << 20;
   /// Content an exchange takes from `write` beyond what the transport has taken.
   std::size_t send_buffer = std::size_t{256} << 10;
-  /// QPACK: dynamic table we let the peer use, and streams it may block (RFC 9204 §5).
+  /// QPACK: bytes of dynamic table we let the peer use (RFC 9204 §5). It may block no stream.
   std::size_t qpack_table = 4096;
-  std::size_t qpack_blocked = 100;
   /// Charged for header sections and content held for the peer. Null: unlimited.
   std::shared_ptr<memory_budget> memory{};
   /// Server over TCP: value of an `alt-svc` field (RFC 7838) for every response; empty: none.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <variant>
 #include <vector>
 
@@ -82,23 +81,5 @@ class session {
   }
   std::vector<event> events_;
 };
-
-/// Whether content-length, where given, agrees with what comes (RFC 9110 §8.6).
-class content_length {
- public:
-  /// From a message's fields; false: what they say is no length.
-  bool expect(const field_list& fields);
-  /// False: more than was said.
-  bool add(std::size_t count) noexcept;
-  /// False: less than was said.
-  bool complete() const noexcept { return !expected_ || *expected_ == seen_; }
-
- private:
-  std::optional<std::uint64_t> expected_;
-  std::uint64_t seen_ = 0;
-};
-
-/// RFC 9218's `priority` field: the urgency it names, or 3.
-std::uint8_t urgency_of(const field_list& fields) noexcept;
 
 }  // namespace weft::http

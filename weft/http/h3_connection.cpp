@@ -1,0 +1,521 @@
+#include <weft/http/h3_connection.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <asio/co_spawn.hpp>
+
+namespace weft::http {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A client that has sent a part of a request's head sends the rest soon.
+constexpr duration head_patience = 30s;
+constexpr std::int64_t unidirectional_bit = 2;  // RFC 9000 §2.1
+
+bool is_unidirectional(std::int64_t id) noexcept {
+  return (id & unidirectional_bit) != 0;
+}
+
+}  // namespace
+
+bool reset_allowance::take(time_point now) noexcept {
+  const double seconds = std::chrono::duration<double>{now - since_}.count();
+  since_ = now;
+  left_ = std::min(burst, left_ + seconds * per_second);
+  left_ -= 1;
+  return left_ >= 0;
+}
+
+h3_connection::h3_connection(quic::connection connection, io::shard& shard, options opts,
+                             end_of side, request_handler handler)
+    : shard_{shard},
+      connection_{std::move(connection)},
+      options_{std::move(opts)},
+      side_{side},
+      handler_{std::move(handler)} {
+  const auto& path = connection_.current_path();
+  const auto& session = connection_.session();
+  info_ = {.version = "h3",
+           .transport = "quic",
+           .local = path.local,
+           .remote = path.remote,
+           .group = session.group,
+           .cipher = session.cipher,
+           .peer_subject = session.peer_subject};
+}
+
+h3_connection::~h3_connection() = default;
+
+void h3_connection::start() {
+  auto made = h3_session::make(side_, {.max_field_section = options_.max_field_section,
+                                       .qpack_table = options_.qpack_table,
+                                       .max_concurrent = options_.max_concurrent});
+  if (!made) return shut(made.error());
+  session_ = std::move(*made);
+  for (int i = 0; i < 3; ++i) {
+    auto opened = connection_.try_open_stream(quic::direction::unidirectional);
+    if (!opened || !*opened)
+      return shut({errc::protocol, layer::http,
+                   "HTTP/3 needs three unidirectional streams, the peer allows " +
+                       std::to_string(i) + "; it should raise initial_max_streams_uni",
+                   to_h3(give_up::internal)});
+    (*opened)->set_priority(0);
+    own_.push_back(std::move(**opened));
+  }
+  if (auto bound = session_->bind(own_[0].id(), own_[1].id(), own_[2].id()); !bound)
+    return shut(bound.error());
+  connection_.on_closed([weak = weak_from_this()](const error& why) {
+    if (auto self = weak.lock()) self->shut(why);
+  });
+  connection_.on_stream([weak = weak_from_this()](quic::stream s) {
+    if (auto self = weak.lock()) self->on_stream(std::move(s));
+  });
+  changed();
+}
+
+bool h3_connection::usable() const noexcept {
+  return !over_ && !draining_ && session_ && !session_->peer_going_away() && connection_.is_open();
+}
+
+// Streams of the peer
+// ------------------------------------------------------------------------------
+
+void h3_connection::on_stream(quic::stream s) {
+  if (over_) return;
+  if (!is_unidirectional(s.id())) return serve_request(std::move(s));
+  asio::co_spawn(shard_.get_executor(), read_unidirectional(shared_from_this(), std::move(s)),
+                 [](std::exception_ptr) {});
+}
+
+task<> h3_connection::read_unidirectional(std::shared_ptr<h3_connection> self, quic::stream s) {
+  const std::int64_t id = s.id();
+  while (!self->over_) {
+    auto arrived = co_await s.read();
+    if (self->over_) co_return;
+    const bool last = !arrived || arrived->empty();
+    result<> done;
+    if (arrived)
+      done = self->session_->receive(id, *arrived, arrived->empty(), io::now());
+    else if (arrived.error() == errc::reset)
+      done = self->session_->receive_reset(id, arrived.error().detail());
+    if (!done) co_return self->fail_with(done.error());
+    self->dispatch();
+    if (last) co_return;
+  }
+}
+
+void h3_connection::serve_request(quic::stream s) {
+  if (side_ == end_of::client) {
+    // RFC 9114 §6.1
+    return fail_with({errc::protocol, layer::http, "a server may not open bidirectional streams",
+                      0x103 /* H3_STREAM_CREATION_ERROR */});
+  }
+  if (draining_ || streams_.size() >= options_.max_concurrent) {
+    ++stats_.rejected;
+    s.stop_sending(to_h3(give_up::rejected));
+    s.reset(to_h3(give_up::rejected));
+    if (!allowance_.take(io::now()))
+      fail_with({errc::exhausted, layer::http, "too many requests beyond the limit",
+                 to_h3(give_up::excessive_load)});
+    return;
+  }
+  auto stream = std::make_shared<h3_stream>(std::move(s));
+  streams_.emplace(stream->id, stream);
+  watch(stream);
+  feed_ready(stream);
+  if (over_ || stream->user || !session_->is_open(stream->id)) return forget_finished(stream);
+  shard_.arm(stream->patience, io::now() + head_patience,
+             [this, stream = stream.get()](time_point) {
+               session_->reset(stream->id, give_up::excessive_load);
+               changed();
+             });
+  asio::co_spawn(shard_.get_executor(), await_head(shared_from_this(), stream),
+                 [](std::exception_ptr) {});
+}
+
+task<> h3_connection::await_head(std::shared_ptr<h3_connection> self, h3_stream_ptr stream) {
+  while (!self->over_ && !stream->user && self->session_->is_open(stream->id)) {
+    auto arrived = co_await stream->stream.read();
+    if (self->over_) co_return;
+    self->feed(*stream, std::move(arrived));
+  }
+  self->shard_.disarm(stream->patience);
+  if (!self->over_) self->forget_finished(stream);
+}
+
+void h3_connection::watch(const h3_stream_ptr& stream) {
+  stream->stream.on_abandoned(
+      [weak = weak_from_this(), other = std::weak_ptr{stream}](const error& why) {
+        auto self = weak.lock();
+        auto stream = other.lock();
+        if (self && stream) self->gave_up(stream, why);
+      });
+}
+
+void h3_connection::gave_up(const h3_stream_ptr& stream, const error& why) {
+  if (over_) return;
+  if (why == errc::reset) {
+    ++stats_.resets_received;
+    if (auto done = session_->receive_reset(stream->id, why.detail()); !done)
+      return fail_with(done.error());
+  } else if (why == errc::stopped) {
+    session_->receive_stop(stream->id, why.detail());
+    stream->pending.clear();
+  } else {
+    return;  // the connection tells all
+  }
+  // Told once a call: there may be the other half to come.
+  watch(stream);
+  const bool wasted = side_ == end_of::server && from_h3(why.detail()) != give_up::no_error;
+  if (wasted && !allowance_.take(io::now()))
+    return fail_with({errc::exhausted, layer::http,
+                      "the client gives up more requests than it waits for",
+                      to_h3(give_up::excessive_load)});
+  dispatch();
+  changed();
+  forget_finished(stream);
+}
+
+// Receiving
+// ----------------------------------------------------------------------------------------
+
+void h3_connection::feed(h3_stream& stream, result<slice> arrived) {
+  if (over_) return;
+  result<> done;
+  if (arrived) {
+    done = session_->receive(stream.id, *arrived, arrived->empty(), io::now());
+  } else if (arrived.error() == errc::reset) {
+    done = session_->receive_reset(stream.id, arrived.error().detail());
+  } else if (!connection_.is_open()) {
+    return shut(arrived.error());
+  }
+  if (!done) return fail_with(done.error());
+  dispatch();
+}
+
+void h3_connection::feed_ready(const h3_stream_ptr& stream) {
+  while (!over_ && session_->is_receiving(stream->id)) {
+    if (stream->user && !stream->user->wants_more()) return;
+    auto arrived = stream->stream.try_read();
+    if (!arrived) return;
+    feed(*stream, std::move(*arrived));
+  }
+}
+
+/// Handlers and resumed coroutines may do anything, also end this connection.
+void h3_connection::dispatch() {
+  const auto self = shared_from_this();
+  while (!session_->events().empty()) {
+    auto events = std::exchange(session_->events(), {});
+    for (event& each : events) {
+      const auto found = streams_.find(each.id);
+      if (found == streams_.end()) continue;
+      const h3_stream_ptr stream = found->second;
+      if (auto* head = std::get_if<event::request>(&each.what))
+        begin_request(stream, std::move(*head));
+      else if (stream->user)
+        stream->user->take(each);
+    }
+  }
+  if (!session_->commands().empty()) changed();
+}
+
+void h3_connection::begin_request(const h3_stream_ptr& stream, event::request head) {
+  if (over_ || stream->user) return;
+  ++stats_.requests;
+  ++stats_.open;
+  stream->stream.set_priority(head.urgency);
+  auto made = std::make_unique<h3_exchange>(shared_from_this(), stream, std::move(head.head));
+  stream->user = made.get();
+  handler_(std::move(made));
+}
+
+// Sending
+// ------------------------------------------------------------------------------------------
+
+void h3_connection::changed() {
+  if (over_ || std::exchange(flush_scheduled_, true)) return;
+  shard_.at_end_of_turn([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->flush();
+  });
+}
+
+void h3_connection::flush() {
+  flush_scheduled_ = false;
+  if (over_) return;
+  const auto self = shared_from_this();
+  for (;;) {
+    auto next = session_->next_write();
+    if (!next) return fail_with(next.error());
+    if (!*next) break;
+    if (auto done = session_->taken(**next); !done) return fail_with(done.error());
+    write(std::move(**next));
+    if (over_) return;
+  }
+  obey();
+}
+
+/// What the transport has no room for waits beside the stream, which is blocked meanwhile.
+void h3_connection::write(h3_write w) {
+  const auto found = streams_.find(w.stream);
+  if (found == streams_.end()) {
+    const auto own = std::ranges::find(own_, w.stream, &quic::stream::id);
+    if (own == own_.end()) return;
+    for (slice& part : w.parts)
+      if (auto sent = own->try_write(std::move(part)); !sent)
+        return fail_with({errc::exhausted, layer::http,
+                          "the peer does not read its control streams",
+                          to_h3(give_up::excessive_load)});
+    return;
+  }
+  const h3_stream_ptr stream = found->second;
+  stream->pending_fin |= w.fin;
+  bool room = stream->pending.empty();
+  for (slice& part : w.parts) {
+    if (room) {
+      auto sent = stream->stream.try_write(part);
+      if (sent && !*sent) return;  // given up: `gave_up` tells
+      room = sent.has_value();
+    }
+    if (!room) stream->pending.push_back(std::move(part));
+  }
+  if (room) {
+    if (stream->pending_fin) (void)stream->stream.finish();
+    if (stream->user) stream->user->writable_.notify();
+    return forget_finished(stream);
+  }
+  session_->block(stream->id);
+  if (std::exchange(stream->pushing, true)) return;
+  asio::co_spawn(shard_.get_executor(), push(shared_from_this(), stream),
+                 [](std::exception_ptr) {});
+}
+
+task<> h3_connection::push(std::shared_ptr<h3_connection> self, h3_stream_ptr stream) {
+  while (!stream->pending.empty() && !self->over_) {
+    const slice part = stream->pending.front();
+    auto sent = co_await stream->stream.write(part);
+    if (!sent) stream->pending.clear();
+    if (!stream->pending.empty()) stream->pending.pop_front();
+  }
+  stream->pushing = false;
+  if (self->over_) co_return;
+  if (stream->pending_fin) (void)stream->stream.finish();
+  self->session_->unblock(stream->id);
+  self->flush();
+  if (stream->user) stream->user->writable_.notify();
+  if (!self->over_) self->forget_finished(stream);
+}
+
+void h3_connection::obey() {
+  for (const h3_command& each : std::exchange(session_->commands(), {})) {
+    const auto found = streams_.find(each.stream);
+    if (found == streams_.end()) continue;
+    const h3_stream_ptr stream = found->second;
+    if (each.does == h3_command::what::reset) {
+      ++stats_.resets_sent;
+      stream->pending.clear();
+      stream->stream.reset(each.code);
+    } else {
+      stream->stream.stop_sending(each.code);
+    }
+    forget_finished(stream);
+  }
+}
+
+void h3_connection::forget_finished(const h3_stream_ptr& stream) {
+  if (stream->user || !stream->pending.empty() || stream->pushing) return;
+  if (session_ && session_->is_open(stream->id)) return;
+  streams_.erase(stream->id);
+  maybe_idle();
+}
+
+void h3_connection::released(h3_exchange& exchange, const h3_stream_ptr& stream) {
+  --stats_.open;
+  stream->user = nullptr;
+  if (over_) {
+    streams_.erase(stream->id);
+    return maybe_idle();
+  }
+  if (exchange.finished_ || side_ == end_of::client)
+    exchange.finished_ ? session_->stop(stream->id, side_ == end_of::server ? give_up::no_error
+                                                                            : give_up::cancelled)
+                       : session_->reset(stream->id, give_up::cancelled);
+  else
+    session_->reset(stream->id, give_up::cancelled);
+  changed();
+  forget_finished(stream);
+}
+
+// Requests of ours
+// ---------------------------------------------------------------------------------
+
+result<std::unique_ptr<exchange>> h3_connection::begin_exchange(quic::stream s, request_head head,
+                                                                bool end, std::uint8_t urgency) {
+  auto stream = std::make_shared<h3_stream>(std::move(s));
+  if (auto queued = session_->request(stream->id, head, end, urgency); !queued) {
+    stream->stream.reset(to_h3(give_up::cancelled));
+    return std::unexpected{std::move(queued).error()};
+  }
+  stream->stream.set_priority(urgency);
+  streams_.emplace(stream->id, stream);
+  watch(stream);
+  ++stats_.requests;
+  ++stats_.open;
+  auto made = std::make_unique<h3_exchange>(shared_from_this(), stream, std::move(head));
+  made->finished_ = end;
+  stream->user = made.get();
+  changed();
+  return made;
+}
+
+std::optional<result<std::unique_ptr<exchange>>> h3_connection::try_request(request_head& head,
+                                                                            bool end,
+                                                                            std::uint8_t urgency) {
+  if (over_) return std::unexpected{*over_};
+  if (!usable())
+    return fail(errc::refused, layer::http, "the server takes no more requests on this connection");
+  auto opened = connection_.try_open_stream();
+  if (!opened) return std::nullopt;
+  if (!*opened) return std::unexpected{std::move(*opened).error()};
+  return begin_exchange(std::move(**opened), std::move(head), end, urgency);
+}
+
+task<result<std::unique_ptr<exchange>>> h3_connection::request(request_head head, bool end,
+                                                               std::uint8_t urgency) {
+  const auto self = shared_from_this();
+  if (auto at_once = try_request(head, end, urgency)) co_return std::move(*at_once);
+  auto opened = co_await connection_.open_stream();
+  if (over_) co_return std::unexpected{*over_};
+  if (!opened) co_return std::unexpected{std::move(opened).error()};
+  if (!usable())
+    co_return fail(errc::refused, layer::http,
+                   "the server takes no more requests on this connection");
+  co_return begin_exchange(std::move(*opened), std::move(head), end, urgency);
+}
+
+// Ending
+// -------------------------------------------------------------------------------------------
+
+void h3_connection::maybe_idle() {
+  if (!streams_.empty()) return;
+  for (const auto& each : std::exchange(idle_, {})) each->notify();
+}
+
+task<> h3_connection::drain() {
+  const auto self = shared_from_this();
+  draining_ = true;
+  if (!over_ && session_) {
+    session_->go_away();
+    changed();
+  }
+  while (!over_ && !streams_.empty()) {
+    auto told = std::make_shared<io::event>();
+    idle_.push_back(told);
+    const bool woken = co_await told->wait();
+    if (!woken) co_return;
+  }
+}
+
+void h3_connection::close(give_up why, std::string_view reason) noexcept {
+  if (over_) return;
+  connection_.close(to_h3(why), reason);
+  shut({errc::closed, layer::http, std::string{reason}, to_h3(why)});
+}
+
+void h3_connection::fail_with(const error& why) {
+  if (over_) return;
+  connection_.close(why.detail(), why.message());
+  shut(why);
+}
+
+void h3_connection::shut(error why) noexcept {
+  if (over_) return;
+  const auto self = weak_from_this().lock();
+  over_ = std::move(why);
+  connection_.close(over_->detail() != 0 ? over_->detail() : to_h3(give_up::no_error),
+                    over_->message());
+  for (const auto& [id, stream] : std::exchange(streams_, {})) {
+    shard_.disarm(stream->patience);
+    if (stream->user) stream->user->end_with(*over_);
+  }
+  maybe_idle();
+  for (const auto& each : std::exchange(ended_, {})) each->notify();
+}
+
+task<error> h3_connection::finished() {
+  const auto self = shared_from_this();
+  while (!over_) {
+    auto told = std::make_shared<io::event>();
+    ended_.push_back(told);
+    const bool woken = co_await told->wait();
+    if (!woken) co_return error{errc::cancelled, layer::http, "the wait was cancelled"};
+  }
+  co_return *over_;
+}
+
+// The public face
+// ------------------------------------------------------------------------------------
+
+namespace {
+
+class h3_server final : public server_connection {
+ public:
+  explicit h3_server(std::shared_ptr<h3_connection> on) : on_{std::move(on)} {}
+  ~h3_server() override { on_->close(give_up::no_error, "the server's end was destroyed"); }
+  const connection_info& info() const noexcept override { return on_->info(); }
+  task<> drain() override { return on_->drain(); }
+  void close(give_up why, std::string_view reason) noexcept override { on_->close(why, reason); }
+  task<error> finished() override { return on_->finished(); }
+  connection_stats stats() const noexcept override { return on_->stats(); }
+
+ private:
+  std::shared_ptr<h3_connection> on_;
+};
+
+class h3_client final : public client_connection {
+ public:
+  explicit h3_client(std::shared_ptr<h3_connection> on) : on_{std::move(on)} {}
+  ~h3_client() override { on_->close(give_up::no_error, "the client's end was destroyed"); }
+  const connection_info& info() const noexcept override { return on_->info(); }
+  task<result<std::unique_ptr<exchange>>> request(request_head head, bool end,
+                                                  std::uint8_t urgency) override {
+    return on_->request(std::move(head), end, urgency);
+  }
+  std::optional<result<std::unique_ptr<exchange>>> try_request(request_head& head, bool end,
+                                                               std::uint8_t urgency) override {
+    return on_->try_request(head, end, urgency);
+  }
+  bool usable() const noexcept override { return on_->usable(); }
+  task<> drain() override { return on_->drain(); }
+  void close(give_up why, std::string_view reason) noexcept override { on_->close(why, reason); }
+  task<error> finished() override { return on_->finished(); }
+  connection_stats stats() const noexcept override { return on_->stats(); }
+  quic::connection* quic() noexcept override { return &on_->transport(); }
+
+ private:
+  std::shared_ptr<h3_connection> on_;
+};
+
+}  // namespace
+
+std::unique_ptr<server_connection> serve_h3(quic::connection connection, io::shard& shard,
+                                            options opts, request_handler handler) {
+  auto made = std::make_shared<h3_connection>(std::move(connection), shard, std::move(opts),
+                                              end_of::server, std::move(handler));
+  auto face = std::make_unique<h3_server>(made);
+  made->start();
+  return face;
+}
+
+std::unique_ptr<client_connection> open_h3(quic::connection connection, io::shard& shard,
+                                           options opts) {
+  auto made = std::make_shared<h3_connection>(std::move(connection), shard, std::move(opts),
+                                              end_of::client, request_handler{});
+  auto face = std::make_unique<h3_client>(made);
+  made->start();
+  return face;
+}
+
+}  // namespace weft::http
