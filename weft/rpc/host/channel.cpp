@@ -21,9 +21,6 @@ using started = result<std::unique_ptr<client_call>>;
 constexpr double jitter = 0.2;
 // A call whose connection went away before the call had started goes to the next one.
 constexpr int start_attempts = 3;
-// While a 0-RTT handshake is under way (one round trip), how often a call that must not be replayed
-// looks whether it may go.
-constexpr duration confirmation_poll = 1ms;
 
 time_point deadline_of(const call_options& options) noexcept {
   const time_point absolute = options.deadline.value_or(never);
@@ -81,6 +78,8 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
   static task<started> start(self_ptr self, const method& m, call_options options);
   static task<started> start_when_ready(self_ptr self, const method& m, call_options options,
                                         time_point deadline);
+  static task<started> start_again(std::weak_ptr<impl> weak, const method& m, call_options options,
+                                   time_point deadline);
   static task<result<>> one_way(self_ptr self, const method& m, call_options options,
                                 time_point deadline, const outgoing& message);
   static task<started> send_intercepted(self_ptr self, const method& m, call_options options,
@@ -94,6 +93,7 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
                                            time_point deadline);
   result<> may_wait(bool patient, time_point deadline, std::uint64_t failures_before) const;
   static task<> connect(self_ptr self, bool early);
+  static task<> await_handshake(self_ptr self, transport_ptr calls, quic::connection& beneath);
   static task<> see_off(self_ptr self, transport_ptr old);
   void begin_connecting(bool early);
   void failed(const error& why);
@@ -182,10 +182,19 @@ task<started> channel::impl::start_when_ready(self_ptr self, const method& m, ca
   }
 }
 
+// For a call that a server turned away unseen: the other connection is one that takes it.
+task<started> channel::impl::start_again(std::weak_ptr<impl> weak, const method& m,
+                                         call_options options, time_point deadline) {
+  const self_ptr self = weak.lock();
+  if (!self) co_return fail(code::cancelled, "the channel was destroyed");
+  co_return co_await start_when_ready(self, m, std::move(options), deadline);
+}
+
 task<result<>> channel::impl::one_way(self_ptr self, const method& m, call_options options,
                                       time_point deadline, const outgoing& message) {
   // No second attempt: at most once, and part of it may have left with a connection that broke.
-  auto calls = co_await ready(self, m.level, options.wait_for_ready, deadline);
+  // Never as early data, for nobody would learn that the server did not take it.
+  auto calls = co_await ready(self, idempotency::unknown, options.wait_for_ready, deadline);
   if (!calls) co_return std::unexpected{std::move(calls).error()};
   co_return co_await (*calls)->one_way(m, options, deadline, message);
 }
@@ -220,22 +229,14 @@ task<result<channel::impl::transport_ptr>> channel::impl::ready(self_ptr self, i
     if (self->ended) co_return std::unexpected{*self->ended};
     self->retire_unusable();
     const bool replayable = level != idempotency::unknown;
-    if (self->current.usable()) {
-      if (self->current.confirmed()) self->current.early = false;
-      if (!self->current.early || replayable) co_return self->current.calls;
-      if (auto slept = co_await self->shard.sleep_until(io::now() + confirmation_poll); !slept)
-        co_return fail(code::cancelled, "cancelled while connecting to " + self->target);
-      if (io::now() >= deadline)
-        co_return fail(code::deadline_exceeded,
-                       "deadline exceeded while connecting to " + self->target);
-      continue;
-    }
+    const bool connected = self->current.usable();
+    if (connected && (!self->current.early || replayable)) co_return self->current.calls;
     if (auto may = self->may_wait(patient, deadline, failures_before); !may)
       co_return std::unexpected{std::move(may).error()};
     waiter place{*self, patient};
     io::timer alarm;
     if (deadline != never) self->shard.arm(alarm, deadline, [&place](time_point) { place.wake(); });
-    self->begin_connecting(replayable);
+    if (!connected) self->begin_connecting(replayable);
     if (!co_await place.wait())
       co_return fail(code::cancelled, "cancelled while connecting to " + self->target);
   }
@@ -255,6 +256,10 @@ result<> channel::impl::may_wait(bool patient, time_point deadline,
 
 void channel::impl::begin_connecting(bool early) {
   if (std::exchange(connecting, true)) return;
+  dial->on_refused(
+      [weak = weak_from_this()](const method& m, call_options changed, time_point deadline) {
+        return start_again(weak, m, std::move(changed), deadline);
+      });
   // The handler holds the channel, and with it the signal, until the coroutine has ended.
   asio::co_spawn(shard.get_executor(), connect(shared_from_this(), early && options.early_data),
                  asio::bind_cancellation_slot(stop_connecting.slot(),
@@ -279,12 +284,24 @@ task<> channel::impl::connect(self_ptr self, bool early) {
       self->current = std::move(*made);
       self->pause = self->options.reconnect_first;
       self->last_failure = {};
+      if (self->current.early)
+        asio::co_spawn(self->shard.get_executor(),
+                       await_handshake(self, self->current.calls, *self->current.connection),
+                       [](std::exception_ptr) {});
       co_return;
     }
     self->failed(made.error());
     self->wake_waiters();
     if (!self->anyone_patient()) co_return;
   }
+}
+
+// `calls` keeps the connection.
+task<> channel::impl::await_handshake(self_ptr self, transport_ptr calls,
+                                      quic::connection& beneath) {
+  (void)co_await beneath.confirmed();
+  if (self->current.calls == calls) self->current.early = false;
+  self->wake_waiters();
 }
 
 void channel::impl::failed(const error& why) {

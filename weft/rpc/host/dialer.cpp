@@ -112,7 +112,7 @@ task<weft::result<link>> dialer::dial_quic(address to, bool early, duration pati
   if (!connection) co_return std::unexpected{std::move(connection).error()};
   if (!one) {
     link made{native::open(std::move(*connection), shard_, session_options()), nullptr,
-              with_early_data};
+              with_early_data, with_early_data};
     made.connection = native::connection_of(*made.calls);
     co_return made;
   }
@@ -144,7 +144,11 @@ task<weft::result<link>> dialer::dial_tcp(address to, duration patience) {
 
 void dialer::remember(const link& last) {
   if (!last.connection) return;
-  if (auto fresh = last.connection->resumption(); !fresh.empty()) resumption_ = std::move(fresh);
+  // A server that did not take early data would not take it the next time either.
+  if (last.tried_early && !last.connection->session().early_data_accepted)
+    resumption_ = {};
+  else if (auto fresh = last.connection->resumption(); !fresh.empty())
+    resumption_ = std::move(fresh);
 }
 
 task<> dialer::drain() {
@@ -161,7 +165,10 @@ tls::client_options dialer::tls_options(std::vector<std::string> alpn) const {
 }
 
 native::session_options dialer::session_options() const {
-  return {.limits = options_.limits, .compressions = options_.accept, .lanes = options_.lanes};
+  return {.limits = options_.limits,
+          .compressions = options_.accept,
+          .lanes = options_.lanes,
+          .elsewhere = elsewhere_};
 }
 
 }  // namespace weft::rpc::detail

@@ -28,21 +28,22 @@ struct link {
   std::shared_ptr<transport> calls;
   /// The QUIC connection beneath; null over TCP. Lives as long as `calls`.
   quic::connection* connection = nullptr;
-  /// Made with 0-RTT: until the handshake is done, what is sent may be a replay.
+  /// Made with 0-RTT, whose handshake is not done: what is sent now may be replayed by others.
   bool early = false;
+  bool tried_early = false;
 
   bool usable() const noexcept { return calls && calls->usable(); }
-  /// What is sent now cannot be replayed by somebody else.
-  bool confirmed() const noexcept {
-    return !early || !connection || !connection->session().cipher.empty();
-  }
 };
 
 /// Makes a channel's connections, one after another: looks names up, dials, opens the protocol.
 /// Coroutines refer to the dialer, which outlives them.
 class dialer {
  public:
+  using elsewhere = decltype(native::session_options::elsewhere);
+
   dialer(io::shard& shard, target to, const channel_options& options);
+  /// What becomes of calls that a server turned away unseen; see `native::session_options`.
+  void on_refused(elsewhere again) { elsewhere_ = std::move(again); }
 
   /// Tries every address. `early` permits 0-RTT where there is something to resume.
   task<weft::result<link>> dial(bool early);
@@ -65,6 +66,7 @@ class dialer {
   std::optional<quic::endpoint> endpoint_;
   std::optional<tcp::connector> connector_;
   quic::resumption resumption_;
+  elsewhere elsewhere_;
 };
 
 }  // namespace weft::rpc::detail

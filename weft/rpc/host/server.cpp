@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <weft/quic/shard_group.hpp>
 #include <weft/rpc/describe.hpp>
 #include <weft/rpc/host/shard_server.hpp>
 #include <weft/tls/random.hpp>
@@ -77,6 +78,7 @@ weft::result<> server::impl::prepare() {
   setup->endpoint.socket = options.socket;
   setup->endpoint.loop = options.loop;
   setup->endpoint.core.memory = setup->memory;
+  setup->endpoint.group = std::make_shared<quic::shard_group>();
   if (auto filled =
           tls::fill_random(std::as_writable_bytes(std::span{setup->endpoint.core.secret}));
       !filled)
@@ -177,6 +179,10 @@ quic::endpoint& server::endpoint(std::size_t shard) {
 }
 const memory_budget& server::memory() const noexcept {
   return *impl_->setup->memory;
+}
+std::uint64_t server::forwarded_datagrams() const {
+  const auto& group = impl_->setup->endpoint.group;
+  return group ? group->stats().forwarded : 0;
 }
 
 }  // namespace weft::rpc

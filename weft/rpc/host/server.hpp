@@ -78,6 +78,8 @@ class server {
   rpc::router& router(std::size_t shard);
   quic::endpoint& endpoint(std::size_t shard);
   const memory_budget& memory() const noexcept;
+  /// Datagrams that the kernel gave to the wrong shard, and that were passed on. Thread-safe.
+  std::uint64_t forwarded_datagrams() const;
 
  private:
   struct impl;

@@ -23,7 +23,7 @@ WEFT_SUITE_TEST(calls, tells_what_carries_it) {
   EXPECT_TRUE(reply.has_value());
   const auto info = t.channel().info();
   const char* names[] = {"quic", "quic-one-stream", "tls-tcp"};
-  EXPECT_EQ(info.name, names[static_cast<int>(t.GetParam())]);
+  EXPECT_EQ(info.name, names[static_cast<int>(t.GetParam().over)]);
   EXPECT_EQ(info.remote.to_string(), t.target_);
   EXPECT_EQ(info.group, "X25519MLKEM768");
   EXPECT_EQ(t.probe_->seen_transport, info.name);

@@ -261,15 +261,23 @@ inline const tls::credentials& client_identity() {
   return made;
 }
 
+/// How calls travel.
+struct way {
+  carrier over;
+  bool lanes = false;
+  constexpr operator carrier() const noexcept { return over; }
+};
+
 /// A server and a channel over the carrier that is the test's parameter.
-class carriers : public testing::TestWithParam<carrier> {
+class carriers : public testing::TestWithParam<way> {
  public:
   carriers() {
     server_options_.listen = "127.0.0.1:0";
     server_options_.credentials = identity();
     server_options_.log = [this](std::string_view line) { log_.append(line).append("\n"); };
     channel_options_.trust = tls::trust::pem(identity().certificate_pem()).value();
-    channel_options_.carrier = GetParam();
+    channel_options_.carrier = GetParam().over;
+    channel_options_.lanes = GetParam().lanes;
   }
   ~carriers() override {
     channel_.reset();
@@ -355,10 +363,10 @@ class carriers : public testing::TestWithParam<carrier> {
   std::string log_;
 };
 
-inline std::string carrier_name(const testing::TestParamInfo<carrier>& which) {
-  switch (which.param) {
+inline std::string carrier_name(const testing::TestParamInfo<way>& which) {
+  switch (which.param.over) {
     case carrier::quic:
-      return "quic";
+      return which.param.lanes ? "quic_lanes" : "quic";
     case carrier::quic_one_stream:
       return "quic_one_stream";
     default:
@@ -373,11 +381,12 @@ inline code code_of(const result<text>& outcome) {
 }  // namespace weft::rpc::suite
 
 /// Declares a suite that runs over every carrier.
-#define WEFT_SUITE(suite)                                                                      \
-  class suite : public carriers {};                                                            \
-  INSTANTIATE_TEST_SUITE_P(                                                                    \
-      over, suite, testing::Values(carrier::quic, carrier::quic_one_stream, carrier::tls_tcp), \
-      carrier_name)
+#define WEFT_SUITE(suite)                                                                         \
+  class suite : public carriers {};                                                               \
+  INSTANTIATE_TEST_SUITE_P(over, suite,                                                           \
+                           testing::Values(way{carrier::quic}, way{carrier::quic, true},          \
+                                           way{carrier::quic_one_stream}, way{carrier::tls_tcp}), \
+                           carrier_name)
 
 /// Declares one test of `suite`: its body is a coroutine, `t` the
 /// fixture.

@@ -84,5 +84,48 @@ TEST_P(shards, many_channels_and_a_shutdown_from_another_thread) {
   }
 }
 
+/// A client whose address changes is, for the kernel, somebody else, whose datagrams may go to the
+/// other shard.
+task<> move_about(carriers& t, running_server& on, std::vector<std::shared_ptr<probe>>& probes) {
+  EXPECT_EQ(code_of(co_await t.call(echo, "x")), code::ok);
+  std::optional<result<text>> running;
+  t.call_beside(hold, "held", running);
+  co_await t.settle();
+  constexpr int most = 64;
+  int moves = 0;
+  while (moves < most && on.server.forwarded_datagrams() == 0) {
+    const bool at_once = ++moves % 2 == 0;
+    auto moved =
+        co_await t.channel().connection()->migrate(address::ipv4({127, 0, 0, 1}, 0), at_once);
+    EXPECT_TRUE(moved) << moved.error().to_string();
+    const std::string request = std::to_string(moves);
+    auto reply = co_await t.call(echo, request);
+    EXPECT_TRUE(reply && reply->value() == request) << reply.error().to_string();
+  }
+  EXPECT_GT(on.server.forwarded_datagrams(), 0u) << "after " << moves << " moves";
+  // On the path that is forwarded, in bulk.
+  const std::string large(1 << 20, 'l');
+  auto reply = co_await t.call(echo, large);
+  EXPECT_TRUE(reply && reply->value() == large);
+  for (std::size_t i = 0; i < 2; ++i)
+    on.threads[i].post([p = probes[i]] {
+      if (!p->holds.empty()) p->release(0);
+    });
+  co_await t.until([&] { return running.has_value(); });
+  EXPECT_EQ(code_of(*running), code::ok) << running->error().to_string();
+}
+
+TEST_P(shards, a_client_that_moves_keeps_its_calls) {
+  if (GetParam() == carrier::tls_tcp) GTEST_SKIP() << "TCP connections stay where they are";
+  std::vector<std::shared_ptr<probe>> probes{std::make_shared<probe>(), std::make_shared<probe>()};
+  server_options_.log = [](std::string_view) {};
+  running_server on{server_options_, probes};
+  const auto started = on.server.start();
+  ASSERT_TRUE(started) << started.error().to_string();
+  target_ = on.server.local_address().to_string();
+  on.run();
+  run(move_about(*this, on, probes));
+}
+
 }  // namespace
 }  // namespace weft::rpc::suite

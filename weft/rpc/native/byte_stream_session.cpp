@@ -290,7 +290,7 @@ class mux_client_call final : public native_client_call, public pooled<mux_clien
     attach(stream_);
   }
   ~mux_client_call() override { give_up(); }
-  std::uint64_t number() const noexcept override { return stream_.number(); }
+  bool is_from(std::uint64_t first) const noexcept override { return stream_.number() >= first; }
 
  private:
   std::shared_ptr<mux> mux_;

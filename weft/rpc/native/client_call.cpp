@@ -70,9 +70,18 @@ void client_core::refuse_from(std::uint64_t number, const status& why) noexcept 
     native_client_call& call = open_.front();
     kept.push_back(call);
     // May destroy calls, this one and others, which then leave their lists.
-    if (call.number() >= number) call.cancel(why);
+    if (!call.is_from(number)) continue;
+    call.unseen_ = true;
+    call.cancel(why);
   }
   open_.splice(kept);
+}
+
+void client_core::refuse_all(const status& why) noexcept {
+  while (!open_.empty()) {
+    open_.front().unseen_ = true;
+    open_.front().cancel(why);
+  }
 }
 
 void client_core::end_all(const status& why) noexcept {
@@ -102,19 +111,24 @@ native_client_call::native_client_call(std::shared_ptr<client_core> core,
               {core_->options_.limits.max_message, core_->options_.limits.max_metadata},
               core_->options_.memory.get()},
       response_{options.info},
-      compression_{options.request_compression} {
+      compression_{options.request_compression},
+      wait_for_ready_{options.wait_for_ready},
+      keeping_{static_cast<bool>(core_->options_.elsewhere)} {
   ++core_->stats_.calls_started;
   ++core_->stats_.running;
   core_->open_.push_back(*this);
 }
 
 native_client_call::~native_client_call() {
+  drop_place();
   // `give_up` has run: only a call that never began is still open here.
   if (!final_) finish({code::cancelled, "the call was given up"});
 }
 
 result<> native_client_call::begin(const method& m, const call_options& options,
                                    time_point deadline) {
+  method_ = &m;
+  until_ = deadline;
   // Room for a small message behind the header, so that both leave as one slice.
   if (auto appended = core_->append_header(unsent_, m, options, deadline, 256); !appended) {
     finish(appended.error());
@@ -139,12 +153,22 @@ task<result<>> native_client_call::before_first_write(std::size_t, bool) {
 void native_client_call::send_header() {
   list_node<native_client_call, unsent_tag>::unlink();
   // A pipe that is still to be chosen is not needed before the first message.
-  if (pipe_ != nullptr && !unsent_.empty()) (void)pipe_->try_write(unsent_.take(), false);
+  if (pipe_ != nullptr && !unsent_.empty()) (void)pipe_->try_write(outgoing_frames(), false);
+}
+
+slice native_client_call::outgoing_frames() {
+  slice frames = unsent_.take();
+  if (keeping_) keep(frames);
+  return frames;
 }
 
 result<> native_client_call::sent(const weft::result<>& done) {
-  if (done) return {};
+  if (done || may_move()) return {};
   if (final_) return std::unexpected{*final_};
+  if (done.error() == errc::stopped && is_refusal(done.error())) {
+    end_unseen(refused_status());
+    if (may_move()) return {};
+  }
   // The server stopped reading: its status tells why, and is read in turn.
   if (done.error() == errc::stopped)
     return fail(code::cancelled, "the server does not read on; its status tells why");
@@ -158,6 +182,8 @@ task<result<>> native_client_call::send(slice frames, bool last) {
 }
 
 task<result<>> native_client_call::write(const outgoing& message, bool last) {
+  if (moving_ || may_move()) co_return co_await write_elsewhere(message, last);
+  if (successor_) co_return co_await successor_->write(message, last);
   if (final_)
     co_return std::unexpected{final_->ok() ? status{code::cancelled, "the call is over"} : *final_};
   if (write_ended_) co_return fail(code::failed_precondition, "our side has ended already");
@@ -174,9 +200,13 @@ task<result<>> native_client_call::write(const outgoing& message, bool last) {
   ++core_->stats_.messages_sent;
   write_ended_ = last;
   if (pipe_ == nullptr)
-    if (auto chosen = co_await before_first_write(unsent_.used(), last); !chosen) co_return chosen;
+    if (auto chosen = co_await before_first_write(unsent_.used(), last); !chosen) {
+      if (!may_move()) co_return chosen;
+      keep(unsent_.take());
+      co_return result<>{};
+    }
   list_node<native_client_call, unsent_tag>::unlink();
-  slice frames = unsent_.take();
+  slice frames = outgoing_frames();
   // As `send`, without a coroutine of its own where there is room.
   auto done = pipe_->try_write(frames, last);
   if (!done) done = co_await pipe_->write(std::move(frames), last);
@@ -184,11 +214,17 @@ task<result<>> native_client_call::write(const outgoing& message, bool last) {
 }
 
 task<result<>> native_client_call::finish_writing() {
+  if (moving_ || may_move()) {
+    write_ended_ = true;
+    co_return result<>{};
+  }
+  if (successor_) co_return co_await successor_->finish_writing();
   if (final_ || std::exchange(write_ended_, true)) co_return result<>{};
   if (pipe_ == nullptr)
-    if (auto chosen = co_await before_first_write(unsent_.used(), true); !chosen) co_return chosen;
+    if (auto chosen = co_await before_first_write(unsent_.used(), true); !chosen)
+      co_return may_move() ? result<>{} : std::move(chosen);
   list_node<native_client_call, unsent_tag>::unlink();
-  co_return co_await send(unsent_.take(), true);
+  co_return co_await send(outgoing_frames(), true);
 }
 
 // Receiving
@@ -210,6 +246,7 @@ bool native_client_call::next_event(std::optional<payload>& message) {
   if (auto* m = std::get_if<wire::received_message>(&**event)) {
     ++core_->stats_.messages_received;
     headers_known_ = true;
+    commit();
     auto plain = unpack(std::move(*m), core_->options_.limits.max_message);
     if (plain)
       message = std::move(*plain);
@@ -218,8 +255,10 @@ bool native_client_call::next_event(std::optional<payload>& message) {
   } else if (auto* h = std::get_if<wire::received_headers>(&**event)) {
     headers_ = std::move(h->headers);
     headers_known_ = true;
+    commit();
   } else if (auto* s = std::get_if<wire::received_status>(&**event)) {
     trailers_ = std::move(s->trailers);
+    unseen_ = s->unseen;
     // The end is most often here already; taking it spares the server a STOP_SENDING.
     (void)pipe_->try_read();
     finish(std::move(s->status));
@@ -231,6 +270,7 @@ void native_client_call::take(weft::result<slice> arrived) {
   if (final_) return;
   if (!arrived) {
     const error& why = arrived.error();
+    if (why == errc::reset && is_refusal(why)) return end_unseen(status_of(why));
     if (why == errc::reset) return end(status_of(why));
     if (why == errc::exhausted || why == errc::too_large) return cancel(status_of(why));
     return end(core_->closed_ ? *core_->closed_ : status_of(why));
@@ -244,6 +284,12 @@ void native_client_call::take(weft::result<slice> arrived) {
 /// Reads on until a message, the end, or with `headers_only` initial metadata is there.
 task<result<std::optional<payload>>> native_client_call::read_on(bool headers_only) {
   while (true) {
+    if (moving_ || may_move()) {
+      co_await move();
+      if (moving_) co_return fail(code::cancelled, "the read was cancelled");
+      if (successor_ && headers_only) co_return std::optional<payload>{};
+      if (successor_) co_return co_await successor_->read();
+    }
     if (final_) co_return outcome();
     if (headers_only && headers_known_) co_return std::optional<payload>{};
     std::optional<payload> message;
@@ -271,15 +317,17 @@ task<result<std::optional<payload>>> native_client_call::take_early() {
 }
 
 task<result<std::optional<payload>>> native_client_call::read() {
+  if (successor_ && !moving_) return successor_->read();
   return early_ ? take_early() : read_on(false);
 }
 
 task<result<metadata>> native_client_call::read_headers() {
-  if (!headers_known_ && !final_) {
+  if (!headers_known_ && !successor_ && (!final_ || moving_ || may_move())) {
     auto message = co_await read_on(true);
     if (!message && !final_) co_return std::unexpected{std::move(message).error()};
     if (message && *message) early_ = std::move(*message);
   }
+  if (successor_) co_return co_await successor_->read_headers();
   if (!headers_known_ && !final_->ok()) co_return std::unexpected{*final_};
   co_return headers_;
 }
@@ -309,7 +357,18 @@ void native_client_call::end(status why) {
   finish(std::move(why));
 }
 
+void native_client_call::end_unseen(status why) {
+  if (!final_) unseen_ = true;
+  finish(std::move(why));
+}
+
 void native_client_call::cancel(status why) {
+  if (moving_ || may_move()) {
+    final_ = std::move(why);
+    commit();
+    return stop_moving();
+  }
+  if (successor_) return successor_->cancel(std::move(why));
   if (final_) return;
   const std::uint64_t code = wire::call_error(why.code());
   ++core_->stats_.cancels_sent;

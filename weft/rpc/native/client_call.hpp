@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <asio/cancellation_signal.hpp>
+
 #include <weft/io/event.hpp>
 #include <weft/rpc/native/broadcast.hpp>
 #include <weft/rpc/native/list.hpp>
@@ -63,6 +65,8 @@ class client_core : public std::enable_shared_from_this<client_core> {
   wire::settings own_settings() const;
   /// GOAWAY: ends the calls from `number` on, which the server will not look at.
   void refuse_from(std::uint64_t number, const status& why) noexcept;
+  /// The server has not looked at any call: ends them all, to be made elsewhere.
+  void refuse_all(const status& why) noexcept;
   /// Ends every call with `why`.
   void end_all(const status& why) noexcept;
   task<> idle();
@@ -105,18 +109,25 @@ class native_client_call : public client_call,
   task<result<>> finish_writing() override;
   task<result<std::optional<payload>>> read() override;
   task<result<metadata>> read_headers() override;
-  const metadata& headers() const noexcept override { return headers_; }
-  const metadata& trailers() const noexcept override { return trailers_; }
+  const metadata& headers() const noexcept override {
+    return successor_ ? successor_->headers() : headers_;
+  }
+  const metadata& trailers() const noexcept override {
+    return successor_ ? successor_->trailers() : trailers_;
+  }
   void cancel(status why) override;
 
   /// The carrier or the server ended the call: as `cancel`, without telling the server.
   void end(status why);
   void abandoned(const error&) noexcept override {}
-  virtual std::uint64_t number() const noexcept = 0;
+  /// Whether a GOAWAY from `first` on is about this call.
+  virtual bool is_from(std::uint64_t first) const noexcept = 0;
 
  protected:
   void attach(pipe& p) { pipe_ = &p; }
   std::optional<status> known_outcome() const { return final_; }
+  /// As `end`, and the server has not seen the call.
+  void end_unseen(status why);
   /// For the derived destructor, while the pipe is still there.
   void give_up() noexcept;
   /// Chance to choose a carrier by the first message. `framed`: bytes of header and message.
@@ -129,6 +140,23 @@ class native_client_call : public client_call,
   friend class client_core;
   task<result<>> send(slice frames, bool last);
   result<> sent(const weft::result<>& done);
+  /// Frames that leave now; kept for another connection.
+  slice outgoing_frames();
+  void commit() noexcept;
+
+  // Making it again elsewhere (client_move.cpp).
+  struct placing;
+  bool may_move() const noexcept { return final_ && unseen_ && keeping_; }
+  void keep(slice frames);
+  task<result<>> write_elsewhere(const outgoing& message, bool last);
+  task<> move();
+  void stop_moving() noexcept;
+  void drop_place() noexcept;
+  task<std::unique_ptr<client_call>> find_place();
+  task<result<>> send_again(client_call& to);
+  static task<> place(std::shared_ptr<client_core> core, std::shared_ptr<placing> into,
+                      const method& m, call_options options, time_point deadline);
+  result<call_options> options_again() const;
   void send_header();
   void finish(status s) noexcept;
   result<std::optional<payload>> outcome() const;
@@ -145,10 +173,23 @@ class native_client_call : public client_call,
   std::optional<status> final_;
   metadata headers_, trailers_;
   response_info* response_;
+  const method* method_ = nullptr;
+  time_point until_ = never;
+  std::unique_ptr<client_call> successor_;  // this call, on another connection
+  std::shared_ptr<placing> placing_;
+  slice kept_first_;
+  std::vector<slice> kept_rest_;
+  std::size_t kept_ = 0;
+  broadcast moved_;
   io::timer deadline_;
   compression compression_;
   bool headers_known_ = false;
   bool write_ended_ = false;
+  bool wait_for_ready_ = false;
+  bool keeping_ = false;
+  bool unseen_ = false;  // by the server
+  bool moving_ = false;
+  std::uint8_t moves_ = 0;
 };
 
 }  // namespace weft::rpc::native

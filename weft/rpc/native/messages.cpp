@@ -43,6 +43,11 @@ status refused_status() {
           "the server is going away; the call was not looked at and can safely be retried"};
 }
 
+bool is_refusal(const error& failure) noexcept {
+  return failure.where() == layer::stream &&
+         failure.detail() == static_cast<std::uint64_t>(wire::error_code::refused);
+}
+
 status status_of(const error& failure) {
   if (failure.code() == errc::reset || failure.code() == errc::stopped) {
     const std::uint64_t detail = failure.detail();

@@ -22,6 +22,9 @@ result<payload> unpack(wire::received_message message, std::size_t limit);
 /// As `to_status`, with what the native protocol's own codes say.
 status status_of(const error& failure);
 
+/// The peer ended a stream without having looked at it.
+bool is_refusal(const error& failure) noexcept;
+
 /// The text with which calls are turned down unseen; callers may try again.
 status refused_status();
 

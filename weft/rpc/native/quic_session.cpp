@@ -36,9 +36,10 @@ transport_info info_of(const quic::connection& c) {
 
 class quic_server_call final : public native_server_call, public pooled<quic_server_call> {
  public:
-  quic_server_call(std::shared_ptr<server_core> core, quic::stream s)
+  /// `early`: it may be a replay.
+  quic_server_call(std::shared_ptr<server_core> core, quic::stream s, bool early)
       : native_server_call{std::move(core), false}, pipe_{std::move(s)} {
-    set_early_data(pipe_.stream().early_data());
+    set_early_data(early);
     attach(pipe_);
   }
 
@@ -48,8 +49,10 @@ class quic_server_call final : public native_server_call, public pooled<quic_ser
 
 class lane_server_call final : public native_server_call, public pooled<lane_server_call> {
  public:
-  lane_server_call(std::shared_ptr<server_core> core, std::shared_ptr<mux> m, wire::record_tag tag)
+  lane_server_call(std::shared_ptr<server_core> core, std::shared_ptr<mux> m, wire::record_tag tag,
+                   bool early)
       : native_server_call{std::move(core), tag.one_way}, mux_{std::move(m)}, stream{*mux_, tag} {
+    set_early_data(early);
     attach(stream);
   }
 
@@ -121,24 +124,34 @@ class quic_server final : public server_core, public quic_carrier {
       (void)s.finish();
       return s.stop_sending(0);
     }
-    start(std::make_unique<quic_server_call>(shared_from_this(), std::move(s)));
+    const bool early = s.early_data() && may_be_replayed();
+    start(std::make_unique<quic_server_call>(shared_from_this(), std::move(s), early));
   }
+
+  /// Whoever replays a client's first flight cannot finish its handshake.
+  bool may_be_replayed() const noexcept { return !connection_.is_confirmed(); }
 
   // Lanes.
   mux_stream* open_stream(wire::record_tag tag) override {
     if (!tag.one_way) open_lanes();
-    auto refusal = going_ ? std::optional{refused_status()} : refuse();
-    if (refusal) {
-      if (!tag.one_way) {
-        buffer answer = buffer::allocate(wire::encoded_size(*refusal, {}));
-        wire::encode(*refusal, {}, answer.data());
-        lanes_->send_record({tag.call, false, true}, std::move(answer).freeze());
-      }
-      return nullptr;
+    if (going_) {
+      const status why = refused_status();
+      buffer answer = buffer::allocate(wire::encoded_size_of_refusal(why));
+      wire::encode_refusal(why, answer.data());
+      return turn_away(tag, std::move(answer).freeze());
+    }
+    if (auto refusal = refuse()) {
+      buffer answer = buffer::allocate(wire::encoded_size(*refusal, {}));
+      wire::encode(*refusal, {}, answer.data());
+      return turn_away(tag, std::move(answer).freeze());
     }
     if (!tag.one_way) ++stats_.lane_calls;
-    fresh_ = std::make_unique<lane_server_call>(shared_from_this(), lanes_, tag);
+    fresh_ = std::make_unique<lane_server_call>(shared_from_this(), lanes_, tag, may_be_replayed());
     return &fresh_->stream;
+  }
+  mux_stream* turn_away(wire::record_tag tag, slice answer) {
+    if (!tag.one_way) lanes_->send_record({tag.call, false, true}, std::move(answer));
+    return nullptr;
   }
   void opened(mux_stream&) override { start(std::move(fresh_)); }
   bool takes_lane_calls() const noexcept override {
@@ -210,8 +223,9 @@ class quic_client_call final : public native_client_call, public pooled<quic_cli
  public:
   quic_client_call(std::shared_ptr<quic_client> core, const call_options& options, bool may_share);
   ~quic_client_call() override { give_up(); }
-  std::uint64_t number() const noexcept override {
-    return stream_ ? static_cast<std::uint64_t>(stream_->stream().id()) : 0;
+  bool is_from(std::uint64_t first) const noexcept override {
+    // On lanes the server refuses call by call.
+    return stream_ && static_cast<std::uint64_t>(stream_->stream().id()) >= first;
   }
   /// A stream of the call's own; waits for credit until the call ends.
   task<result<>> obtain_stream();
@@ -256,7 +270,11 @@ class quic_client final : public client_core, public quic_carrier {
                                 .memory = options_.memory},
                      largest_call(options_.limits)} {}
 
-  void begin() { quic_carrier::begin(shared_from_this(), own_settings()); }
+  void begin() {
+    quic_carrier::begin(shared_from_this(), own_settings());
+    if (!connection_.is_confirmed())
+      asio::co_spawn(shard_of().get_executor(), await_handshake(shared()), asio::detached);
+  }
   std::shared_ptr<quic_client> shared() {
     return std::static_pointer_cast<quic_client>(shared_from_this());
   }
@@ -274,6 +292,20 @@ class quic_client final : public client_core, public quic_carrier {
     if (auto obtained = co_await call->obtain_stream(); !obtained)
       co_return std::unexpected{std::move(obtained).error()};
     co_return call;
+  }
+
+  /// Early data that the server did not take is gone, control stream and all.
+  static task<> await_handshake(std::shared_ptr<quic_client> self) {
+    auto done = co_await self->connection().confirmed();
+    if (!done || self->over()) co_return;
+    self->info_ = info_of(self->connection());
+    if (self->connection().session().early_data_accepted) co_return;
+    const status why{code::unavailable,
+                     "the server did not take early data; the call was not looked at and can "
+                     "safely be retried"};
+    self->closed_ = why;
+    self->refuse_all(why);
+    self->shut(error{errc::closed, layer::rpc, "early data was not taken"});
   }
 
   mux& lanes() noexcept { return *lanes_; }
@@ -396,7 +428,7 @@ task<result<>> quic_client_call::obtain_stream() {
   if (auto known = known_outcome()) co_return std::unexpected{std::move(*known)};
   if (!*opened) {
     status why = client_->closed_ ? *client_->closed_ : status_of((*opened).error());
-    end(why);
+    end_unseen(why);
     co_return std::unexpected{std::move(why)};
   }
   use(std::move(**opened));

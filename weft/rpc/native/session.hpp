@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct session_options {
   std::shared_ptr<memory_budget> memory{};
   /// Client: send small unary calls over shared lanes.
   bool lanes = false;
+  /// Client: makes a call on another connection that this one's server has not looked at, and never
+  /// will. What the call has written is kept for that until its first response, up to a limit.
+  /// Empty: such calls end with `unavailable`.
+  std::function<task<result<std::unique_ptr<client_call>>>(const method&, call_options,
+                                                           time_point deadline)>
+      elsewhere{};
   /// Server: a call whose header is not complete so long after its first byte ends with
   /// `deadline_exceeded`. `duration::max()`: never.
   duration header_timeout = std::chrono::seconds{30};

@@ -6,6 +6,7 @@ namespace weft::rpc::native::wire {
 namespace {
 
 constexpr std::uint8_t default_urgency = 3;
+constexpr std::size_t unseen_size = 2;  // an empty field
 
 std::size_t metadata_size(const metadata& m) noexcept {
   std::size_t size = 0;
@@ -214,6 +215,18 @@ std::byte* encode(const status& s, const metadata& trailers, std::byte* target) 
   return out.position();
 }
 
+std::size_t encoded_size_of_refusal(const status& s) noexcept {
+  return frame_size(call_frame::status, content_size(s, {}) + unseen_size);
+}
+
+std::byte* encode_refusal(const status& s, std::byte* target) noexcept {
+  sink out{target};
+  put_frame(out, call_frame::status, content_size(s, {}) + unseen_size);
+  out.varint(static_cast<std::uint64_t>(s.code())).sized(s.message());
+  out.varint(static_cast<std::uint64_t>(field::unseen)).varint(0);
+  return out.position();
+}
+
 status fitted(status s, const metadata& trailers, std::size_t max_metadata) {
   const std::size_t limit = max_metadata + header_allowance;
   if (content_size(s, trailers) <= limit) return s;
@@ -236,6 +249,7 @@ weft::result<received_status> decode_status(bytes content, std::size_t max_metad
   std::vector<status_detail> details;
   auto fields = each_field(in, [&](field id, bytes value) -> weft::result<> {
     if (id == field::metadata) return read_metadata(value, max_metadata, received.trailers);
+    if (id == field::unseen) received.unseen = true;
     if (id != field::detail) return {};
     auto detail = read_detail(value);
     if (!detail) return std::unexpected{std::move(detail).error()};

@@ -49,6 +49,10 @@ std::size_t encoded_size_of_headers(const rpc::metadata& headers) noexcept;
 std::byte* encode_headers(const rpc::metadata& headers, std::byte* target) noexcept;
 weft::result<rpc::metadata> decode_headers(bytes content, std::size_t max_metadata);
 
+/// A refusal that says that the call was not looked at, so that it may be made elsewhere.
+std::size_t encoded_size_of_refusal(const status& s) noexcept;
+std::byte* encode_refusal(const status& s, std::byte* target) noexcept;
+
 /// OK without trailers takes two bytes.
 std::size_t encoded_size(const status& s, const rpc::metadata& trailers) noexcept;
 std::byte* encode(const status& s, const rpc::metadata& trailers, std::byte* target) noexcept;
@@ -58,6 +62,7 @@ status fitted(status s, const rpc::metadata& trailers, std::size_t max_metadata)
 struct received_status {
   rpc::status status;
   rpc::metadata trailers{};
+  bool unseen = false;
 };
 weft::result<received_status> decode_status(bytes content, std::size_t max_metadata);
 

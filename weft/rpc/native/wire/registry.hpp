@@ -38,7 +38,8 @@ enum class field : std::uint64_t {
   metadata = 0x00,
   deadline = 0x01,
   urgency = 0x02,
-  detail = 0x03
+  detail = 0x03,
+  unseen = 0x04,  ///< in a status: nobody has looked at the call
 };
 
 enum class setting : std::uint64_t {
