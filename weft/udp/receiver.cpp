@@ -1,5 +1,6 @@
 #include <weft/udp/receiver.hpp>
 
+#include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/mman.h>
@@ -49,8 +50,9 @@ address local_of(const in6_pktinfo& info, std::uint16_t port) noexcept {
 
 }  // namespace
 
-receiver::receiver(const address& bound, bool multi_message, udp::counters& counts)
-    : bound_{bound}, multi_message_{multi_message}, counts_{counts} {}
+receiver::receiver(const address& bound, bool multi_message, bool errors_queue,
+                   udp::counters& counts)
+    : bound_{bound}, multi_message_{multi_message}, errors_queue_{errors_queue}, counts_{counts} {}
 
 result<std::size_t> receiver::receive(int descriptor, std::size_t max_datagrams,
                                       const std::function<void(const train&)>& on_train) {
@@ -62,6 +64,9 @@ result<std::size_t> receiver::receive(int descriptor, std::size_t max_datagrams,
     const int got = collect(descriptor, asked);
     if (got < 0) {
       if (errno == EAGAIN) break;
+      const int number = errno;
+      read_errors(descriptor);
+      errno = number;
       if (errno != EINTR && (is_fatal(errno) || ++errors == max_pending_errors))
         return fail_errno(layer::udp, "recvmsg", errno);
       continue;
@@ -77,6 +82,30 @@ result<std::size_t> receiver::receive(int descriptor, std::size_t max_datagrams,
     if (multi_message_ && static_cast<std::size_t>(got) < asked) break;
   }
   return total;
+}
+
+void receiver::read_errors(int descriptor) {
+  if (!errors_queue_) return;
+  constexpr std::size_t most_refusals = 16;
+  for (;;) {
+    socket_address to;
+    control room;
+    msghdr header{.msg_name = &to,
+                  .msg_namelen = sizeof to,
+                  .msg_control = &room,
+                  .msg_controllen = sizeof room};
+    if (::recvmsg(descriptor, &header, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+      if ((c->cmsg_level != IPPROTO_IP || c->cmsg_type != IP_RECVERR) &&
+          (c->cmsg_level != IPPROTO_IPV6 || c->cmsg_type != IPV6_RECVERR))
+        continue;
+      const auto what = value_of<sock_extended_err>(c);
+      if (what.ee_errno != ECONNREFUSED || what.ee_origin == SO_EE_ORIGIN_LOCAL ||
+          refusals_.size() >= most_refusals)
+        continue;
+      refusals_.push_back(from_socket_address(to));
+    }
+  }
 }
 
 int receiver::collect(int descriptor, std::size_t slots) {

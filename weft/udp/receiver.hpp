@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include <weft/udp/socket.hpp>
 #include <weft/udp/socket_address.hpp>
@@ -18,12 +20,16 @@ namespace weft::udp {
 /// the first datagram and used again from then on.
 class receiver {
  public:
-  receiver(const address& bound, bool multi_message, udp::counters& counts);
+  receiver(const address& bound, bool multi_message, bool errors_queue, udp::counters& counts);
 
   result<std::size_t> receive(int descriptor, std::size_t max_datagrams,
                               const std::function<void(const train&)>& on_train);
   /// Ends a `receive` in progress after the train in hand.
   void stop() noexcept { stopped_ = true; }
+  /// Empties the socket's queue of what became of earlier datagrams. `receive` does it when it
+  /// meets an error.
+  void read_errors(int descriptor);
+  std::vector<address> take_refusals() noexcept { return std::exchange(refusals_, {}); }
 
  private:
   /// Never less than what one call can deliver, or trains would be cut.
@@ -51,12 +57,14 @@ class receiver {
 
   const address bound_;
   const bool multi_message_;
+  const bool errors_queue_;  ///< IP_RECVERR
   udp::counters& counts_;
   std::unique_ptr<std::byte, free_memory> memory_;
   std::size_t touched_slots_ = 0;
   std::size_t slots_ = min_slots;
   std::uint32_t kernel_drops_ = 0;
   bool stopped_ = false;
+  std::vector<address> refusals_;
   std::array<mmsghdr, max_slots> headers_;
   std::array<iovec, max_slots> pieces_;
   std::array<socket_address, max_slots> names_;

@@ -258,6 +258,7 @@ void sender::account(std::size_t taken) {
 
 sender::verdict sender::on_refusal(cursor& at, int number) {
   const message& refused = messages_[0];
+  if (number != EAGAIN && number != EINTR) met_error_ = true;
   switch (number) {
     case EINTR:
       return verdict::proceed;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <weft/udp/socket.hpp>
@@ -48,6 +49,8 @@ class sender {
   bool writable() const noexcept { return kept_.empty(); }
   result<> send(std::span<const train> trains);
   result<bool> flush();
+  /// Whether an error other than a full buffer was met since the last call.
+  bool take_met_error() noexcept { return std::exchange(met_error_, false); }
 
  private:
   static constexpr std::size_t max_messages = 32;
@@ -107,6 +110,7 @@ class sender {
   std::vector<std::byte> kept_bytes_;
   std::vector<train> kept_view_;
   cursor kept_at_;
+  bool met_error_ = false;
   int pending_errors_ = 0;
   cursor plain_until_;  // of the trains in hand: no offload before this
   bool suspecting_offload_ = false;

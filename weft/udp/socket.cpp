@@ -91,6 +91,10 @@ capabilities configure(int fd, int family, const options& opts) {
   gives.segmentation_offload = opts.allow_segmentation_offload &&
                                ::getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, &length) == 0;
   gives.receive_coalescing = opts.allow_receive_coalescing && set(fd, IPPROTO_UDP, UDP_GRO, 1);
+  if (opts.report_refusals) {
+    set(fd, IPPROTO_IP, IP_RECVERR, 1);
+    if (ipv6) set(fd, IPPROTO_IPV6, IPV6_RECVERR, 1);
+  }
   gives.send_buffer = set_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE, opts.send_buffer);
   gives.receive_buffer = set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, opts.receive_buffer);
   return gives;
@@ -132,7 +136,7 @@ struct socket::impl {
              {.family = family, .bound = bound, .multi_message = opts.allow_multi_message},
              gives,
              counts},
-        receive{bound, opts.allow_multi_message, counts} {}
+        receive{bound, opts.allow_multi_message, opts.report_refusals, counts} {}
 
   task<result<>> wait(descriptor::wait_type what);
 
@@ -197,7 +201,14 @@ result<bool> socket::flush() {
 result<std::size_t> socket::receive(std::size_t max_datagrams,
                                     const std::function<void(const train&)>& on_train) {
   if (!impl_->watched.is_open()) return closed();
-  return impl_->receive.receive(impl_->watched.native_handle(), max_datagrams, on_train);
+  const int fd = impl_->watched.native_handle();
+  // An error that a send met first is not told again, but stays in the queue.
+  if (impl_->send.take_met_error()) impl_->receive.read_errors(fd);
+  return impl_->receive.receive(fd, max_datagrams, on_train);
+}
+
+std::vector<address> socket::take_refusals() {
+  return impl_->receive.take_refusals();
 }
 
 // Touches nothing of the socket after the wait: it may be gone by then.

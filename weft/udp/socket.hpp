@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <weft/base/address.hpp>
 #include <weft/base/error.hpp>
@@ -69,6 +70,9 @@ struct options {
   std::size_t send_buffer = std::size_t{8} << 20;
   std::size_t receive_buffer = std::size_t{8} << 20;
   bool reuse_port = false;  ///< one socket per shard on the same port
+  /// Learn which peers nobody listens at (see `take_refusals`). For sockets of clients: a server
+  /// would hear of every client that has gone.
+  bool report_refusals = false;
   /// Switch single capabilities off, for tests and for kernels that lie.
   bool allow_segmentation_offload = true;
   bool allow_receive_coalescing = true;
@@ -110,6 +114,11 @@ class socket {
   /// socket, but neither destroy it nor call `receive`.
   result<std::size_t> receive(std::size_t max_datagrams,
                               const std::function<void(const train&)>& on_train);
+
+  /// With `report_refusals`: the addresses whose hosts have answered datagrams with "port
+  /// unreachable" (ICMP) and were met by a `receive` since the last call; a few at most, the rest
+  /// is dropped. Anybody who knows the ports can forge such an answer: a hint, no proof.
+  std::vector<address> take_refusals();
 
   /// Completes when `receive` may find something / when kept datagrams may go out.
   /// errc::cancelled after `close()` or cancellation. One waiter each; the socket may be moved or
