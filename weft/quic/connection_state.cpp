@@ -59,6 +59,7 @@ void connection_state::handle_dropped() {
 error connection_state::end_reason() const {
   if (ended_) return *ended_;
   // The core only knows that it was told to close.
+  if (given_up_) return *given_up_;
   return owner_->failure() ? *owner_->failure() : core_->close_reason();
 }
 
@@ -215,12 +216,19 @@ task<result<>> connection_state::confirmed(self_ptr self) {
 }
 
 void connection_state::close(std::uint64_t code, std::string_view reason) {
+  give_up(code, reason, error{errc::closed, layer::quic, "this side closed the connection", code});
+}
+
+void connection_state::fail_with(error reason) {
+  give_up(0, {}, std::move(reason));
+}
+
+void connection_state::give_up(std::uint64_t code, std::string_view said, error why) {
   if (ended_ || closing_) return;
   closing_ = true;
-  core_->close(code, reason, owner_->now());
-  owner_->defer([self = shared_from_this(), code] {
-    self->end(error{errc::closed, layer::quic, "this side closed the connection", code});
-  });
+  given_up_ = std::move(why);
+  core_->close(code, said, owner_->now());
+  owner_->defer([self = shared_from_this()] { self->end(self->end_reason()); });
 }
 
 task<error> connection_state::closed(self_ptr self) {
@@ -417,6 +425,11 @@ void connection_state::path_changed() {
   move_to(std::exchange(next_port_, nullptr), false);
   migrated_ = true;
   migrators_.notify_all();
+}
+
+void connection_state::port_failed(const port& p, const error& why) {
+  if (port_.get() == &p) return fail_with(why);
+  if (next_port_.get() == &p) migration_failed();
 }
 
 void connection_state::migration_failed() {

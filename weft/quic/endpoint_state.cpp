@@ -42,7 +42,7 @@ result<endpoint> endpoint_state::open(io::shard& shard, address local,
     if (!ready) return std::unexpected{std::move(ready.error())};
   }
   if (server || local.ip_family() != address::family::none) {
-    auto p = state->open_port(local, state->config_.socket.reuse_port);
+    auto p = state->open_port(local, server.has_value());
     if (!p) return std::unexpected{std::move(p.error())};
     (*p)->primary = true;
     (*p)->listening = server.has_value();
@@ -220,6 +220,7 @@ void endpoint_state::receive(port& from) {
     const std::size_t wanted = std::min<std::size_t>(left, 256);
     const auto got = from.socket->receive(wanted, on_train_);
     if (!got) return fail_port(from, got.error());
+    hear_refusals(from);
     if (*got < wanted || io::now() > limit) return;
     left -= std::min(left, *got);
   }

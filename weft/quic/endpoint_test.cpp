@@ -55,20 +55,21 @@ TEST(endpoint, serves_ipv4_over_an_ipv6_socket) {
 TEST(endpoint, says_that_nobody_answers) {
   io::shard shard;
   auto client = must(endpoint::open(shard, {}));
-  run(shard, [](endpoint& client) -> task<> {
+  const auto mute = must(udp::socket::open(shard, loopback()));
+  run(shard, [](endpoint& client, const address& mute) -> task<> {
     transport_options hasty;
     hasty.handshake_timeout = 100ms;
-    auto nobody = co_await client.connect(loopback(9), "localhost", calling(hasty));
+    auto nobody = co_await client.connect(mute, "localhost", calling(hasty));
     EXPECT_FALSE(nobody);
     EXPECT_EQ(nobody.error().code(), errc::timed_out);
-    EXPECT_THAT(nobody.error().message(), testing::HasSubstr("127.0.0.1:9"));
+    EXPECT_THAT(nobody.error().message(), testing::HasSubstr(mute.to_string()));
     auto nowhere = co_await client.connect({}, "localhost", calling(hasty));
     EXPECT_EQ(nowhere.error().code(), errc::invalid_argument);
     // A cancelled attempt ends at once.
-    auto given_up = co_await (client.connect(loopback(9), "localhost", calling()) ||
+    auto given_up = co_await (client.connect(mute, "localhost", calling()) ||
                               client.shard().sleep_until(io::now() + 10ms));
     EXPECT_EQ(given_up.index(), 1);
-  }(client));
+  }(client, mute.local_address()));
 }
 
 TEST(endpoint, refuses_what_tls_refuses) {
@@ -196,6 +197,7 @@ TEST(endpoint, can_be_dropped_beside_pending_operations) {
   auto p = std::make_unique<pair>();
   io::shard& shard = p->shard;
   run(shard, [](pair& p) -> task<> {
+    const auto mute = must(udp::socket::open(p.shard, loopback()));
     auto both = co_await meet(p);
     auto s = must(co_await both.client.open_stream());
     std::vector<errc> codes;
@@ -208,7 +210,7 @@ TEST(endpoint, can_be_dropped_beside_pending_operations) {
     asio::co_spawn(ex, s.read(), [&](std::exception_ptr, result<slice> r) { note(r); });
     asio::co_spawn(ex, both.client.accept_stream(),
                    [&](std::exception_ptr, result<stream> r) { note(r); });
-    asio::co_spawn(ex, p.client.connect(loopback(9), "localhost", calling()),
+    asio::co_spawn(ex, p.client.connect(mute.local_address(), "localhost", calling()),
                    [&](std::exception_ptr, result<connection> r) { note(r); });
     asio::co_spawn(ex, p.client.accept(),
                    [&](std::exception_ptr, result<connection> r) { note(r); });

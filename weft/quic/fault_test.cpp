@@ -125,6 +125,56 @@ TEST(fault, a_client_socket_that_fails_ends_its_connections_with_the_reason) {
   }(p));
 }
 
+TEST(fault, a_moved_socket_that_fails_ends_only_the_connection_it_carries) {
+  pair p;
+  p.serve();
+  run(p.shard, [](pair& p) -> task<> {
+    auto moved = co_await p.connect();
+    auto stayed = co_await p.connect();
+    must(co_await moved.migrate(loopback()));
+    co_await say(moved, "before");
+    EXPECT_NE(moved.current_path().local, stayed.current_path().local);
+    auto s = must(co_await moved.open_stream());
+    break_socket(moved.current_path().local);
+    (void)co_await s.write(slice::copy("nowhere to go"));
+    const error why = co_await moved.closed();
+    EXPECT_EQ(why.where(), layer::udp) << why.to_string();
+    co_await say(stayed, "after");
+  }(p));
+}
+
+/// An address of this machine's that nobody listens at.
+address dead(io::shard& shard, const address& at) {
+  return must(udp::socket::open(shard, at)).local_address();
+}
+
+TEST(fault, a_port_where_nobody_listens_refuses_at_once) {
+  pair p;
+  run(p.shard, [](pair& p) -> task<> {
+    for (const address& at :
+         {loopback(), address::ipv6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 0)}) {
+      const address nobody = dead(p.shard, at);
+      const auto got = co_await p.client.connect(nobody, "localhost", calling());
+      EXPECT_FALSE(got);
+      EXPECT_EQ(got.error().code(), errc::refused) << got.error().to_string();
+      EXPECT_THAT(got.error().message(), testing::HasSubstr(nobody.to_string()));
+    }
+  }(p));
+}
+
+TEST(fault, a_refusal_ends_no_connection_that_stands) {
+  pair p;
+  p.serve();
+  run(p.shard, [](pair& p) -> task<> {
+    auto standing = co_await p.connect();
+    co_await say(standing, "before");
+    break_socket(p.server.local_address());
+    const auto got = co_await p.client.connect(p.server.local_address(), "localhost", calling());
+    EXPECT_EQ(got.error().code(), errc::refused) << got.error().to_string();
+    EXPECT_TRUE(standing.is_open());
+  }(p));
+}
+
 TEST(fault, a_server_socket_that_fails_tells_who_accepts) {
   pair p;
   run(p.shard, [](pair& p) -> task<> {

@@ -74,9 +74,10 @@ result<address> endpoint_state::source_towards(const address& bound, const addre
   return from_asio(source).with_port(bound.port());
 }
 
-result<std::shared_ptr<port>> endpoint_state::open_port(const address& local, bool reuse) {
+result<std::shared_ptr<port>> endpoint_state::open_port(const address& local, bool listening) {
   auto options = config_.socket;
-  options.reuse_port = reuse;
+  options.reuse_port = listening && options.reuse_port;
+  options.report_refusals = !listening;
   auto opened = udp::socket::open(*shard_, local, options);
   if (!opened) return std::unexpected{std::move(opened.error())};
   auto p = std::make_shared<port>(std::move(*opened));
@@ -177,11 +178,31 @@ void endpoint_state::close_retired() {
   std::erase_if(ports_, [](const std::shared_ptr<port>& p) { return !p->open; });
 }
 
-// A socket that fails for good takes its connections along, unless they have others.
+// A host that says "port unreachable" to the first datagrams has nobody there. Later, or once the
+// server has answered, somebody else may have said it.
+void endpoint_state::hear_refusals(port& from) {
+  for (const address& refused : from.socket->take_refusals()) {
+    for (auto* c = connections_; c; c = c->next_) {
+      if (&c->carrier() != &from || c->ended() || c->core().current_path().remote != refused)
+        continue;
+      if (c->core().current_state() != core::connection::state::handshaking ||
+          c->core().stats().packets_received > 0)
+        continue;
+      c->fail_with({errc::refused, layer::udp,
+                    std::format("nothing listens at {} (port unreachable); is the server running?",
+                                refused.to_string())});
+    }
+  }
+}
+
+// A socket that fails for good takes along the connections it carries, and all if it is the last.
 void endpoint_state::fail_port(port& p, const error& why) {
   if (!p.open) return;
   p.close();
-  if (!p.listening && ports_.size() > 1) return;
+  if (!p.listening && ports_.size() > 1) {
+    for (auto* c = connections_; c; c = c->next_) c->port_failed(p, why);
+    return;
+  }
   if (!failure_) failure_ = why;
   closed_ = true;
   core_->stop_listening();

@@ -60,6 +60,9 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   void dispatch();
   /// Tells everybody that it is over. Once; later calls do nothing.
   void end(error reason);
+  /// Gives the connection up, in the next turn for its owner.
+  void fail_with(error reason);
+  void port_failed(const port& p, const error& why);
   /// True when neither handle nor stream is left and the endpoint may forget it.
   bool releasable() const noexcept { return !has_handle_ && !streams_; }
   /// Lets go of the core's connection and of itself.
@@ -77,6 +80,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
  private:
   friend class endpoint_state;
 
+  void give_up(std::uint64_t code, std::string_view said, error why);
   void handle(core::connection_event event);
   void hand_out_streams();
   void begin_batch() noexcept;
@@ -99,6 +103,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   connection_state* next_ = nullptr;
 
   std::optional<error> ended_;
+  std::optional<error> given_up_;  ///< why this side closes it
   bool has_handle_ = false;
   bool ready_ = false;
   bool handshake_done_ = false;

@@ -125,7 +125,7 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   void take_train(const udp::train& t);
   bool forwarded(const udp::train& from, bytes datagram);
   void take_forwarded();
-  result<std::shared_ptr<port>> open_port(const address& local, bool reuse);
+  result<std::shared_ptr<port>> open_port(const address& local, bool listening);
   void dispatch();
   void accept_new(core::connection& c);
   std::shared_ptr<connection_state> adopt(core::connection& c, std::shared_ptr<port> carrier);
@@ -141,6 +141,7 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   void close_retired();
   void finish();
   void fail_port(port& p, const error& why);
+  void hear_refusals(port& from);
   result<std::pair<std::shared_ptr<port>, address>> port_towards(const address& remote);
   result<address> source_towards(const address& bound, const address& remote);
   static task<> receive_loop(std::weak_ptr<endpoint_state> endpoint, std::shared_ptr<port> p);
