@@ -107,7 +107,7 @@ TEST(VersionNegotiation, AnswersUnknownVersionsOfFullSizeOnly) {
   EXPECT_EQ(p.server_endpoint->stats().version_negotiations, 1u);
 }
 
-TEST(VersionNegotiation, ClientGivesUpOnAForeignServer) {
+TEST(VersionNegotiation, ClientSaysWhatAForeignServerOffersAndWhatItWants) {
   pair p;
   p.connect();
   auto initial = p.client_endpoint->poll_transmit(p.buffer, p.now);
@@ -122,13 +122,18 @@ TEST(VersionNegotiation, ClientGivesUpOnAForeignServer) {
   answer.push_back(static_cast<std::byte>(dcid_size));
   answer.insert(answer.end(), p.buffer.begin() + 6,
                 p.buffer.begin() + 6 + static_cast<long>(dcid_size));
-  for (int octet : {0x1a, 0x1a, 0x1a, 0x1a}) answer.push_back(static_cast<std::byte>(octet));
+  for (int octet : {0x1a, 0x1a, 0x1a, 0x1a, 0xff, 0, 0, 0x1d})
+    answer.push_back(static_cast<std::byte>(octet));
   p.client_endpoint->handle_datagrams(p.way, ecn::not_ect, answer, answer.size(), p.now);
   while (p.client_endpoint->poll_connection()) {
     while (auto e = p.client->poll_event()) p.client_events.push_back(e->what);
   }
   ASSERT_TRUE(has(p.client_events, kind::closed));
   EXPECT_EQ(p.client->close_reason().code(), errc::unsupported);
+  const std::string text = p.client->close_reason().to_string();
+  EXPECT_NE(text.find("offers 0xff00001d"), std::string::npos) << text;
+  EXPECT_NE(text.find("wanted is one of 0x"), std::string::npos) << text;
+  EXPECT_NE(text.find("0x1"), std::string::npos) << text;
 }
 
 TEST(StatelessReset, EndsAConnectionTheServerForgot) {

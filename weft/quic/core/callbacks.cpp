@@ -57,6 +57,14 @@ struct callbacks {
     if (!token.empty()) ngtcp2_conn_submit_new_token(native, token.data(), token.size());
   }
 
+  static int version_negotiation(ngtcp2_conn*, const ngtcp2_pkt_hd*, const std::uint32_t* offered,
+                                 std::size_t count, void* user) {
+    return guarded(user, [&](connection_impl& c) {
+      c.note_versions({offered, count});
+      return 0;
+    });
+  }
+
   static int handshake_confirmed(ngtcp2_conn*, void* user) {
     self(user).confirmed_ = true;
     self(user).shut_held();
@@ -316,6 +324,7 @@ const ngtcp2_callbacks& client_callbacks() noexcept {
     auto t = callbacks::common();
     t.client_initial = ngtcp2_crypto_client_initial_cb;
     t.recv_retry = ngtcp2_crypto_recv_retry_cb;
+    t.recv_version_negotiation = callbacks::version_negotiation;
     t.handshake_confirmed = callbacks::handshake_confirmed;
     t.recv_new_token = callbacks::recv_new_token;
     t.tls_early_data_rejected = callbacks::early_data_rejected;

@@ -16,6 +16,13 @@ duration from_native_duration(ngtcp2_duration d) noexcept {
   return duration{static_cast<std::int64_t>(std::min<ngtcp2_duration>(d, INT64_MAX))};
 }
 
+std::string list_of(std::span<const std::uint32_t> versions) {
+  std::string text;
+  for (const auto version : versions)
+    text += std::format("{}{:#x}", text.empty() ? "" : ", ", version);
+  return text;
+}
+
 std::span<const std::uint8_t> limits_of(const ngtcp2_transport_params& params,
                                         std::array<std::uint64_t, 8>& out) noexcept {
   out = {params.initial_max_data,
@@ -392,7 +399,10 @@ error connection_impl::explain(int code) {
     case NGTCP2_ERR_RECV_VERSION_NEGOTIATION:
     case NGTCP2_ERR_VERSION_NEGOTIATION_FAILURE:
       return {errc::unsupported, layer::quic,
-              std::format("{} speaks neither QUIC version 1 nor 2", peer_)};
+              std::format("{} speaks none of the QUIC versions this side does; it offers {}, "
+                          "wanted is one of {}",
+                          peer_, offered_versions_.empty() ? "others" : offered_versions_,
+                          list_of(supported_versions()))};
     case NGTCP2_ERR_NOMEM:
       return {errc::exhausted, layer::quic, "out of memory"};
     case NGTCP2_ERR_CALLBACK_FAILURE:
@@ -411,6 +421,14 @@ error connection_impl::explain(int code) {
   return {errc::protocol, layer::quic,
           std::format("{} broke the protocol: {}", peer_, ngtcp2_strerror(code)),
           ngtcp2_err_infer_quic_transport_error_code(code)};
+}
+
+void connection_impl::note_versions(std::span<const std::uint32_t> offered) {
+  // Reserved ones (RFC 9000 §15) say nothing, and the list is as long as a datagram lets it be.
+  std::vector<std::uint32_t> real;
+  for (const auto version : offered)
+    if ((version & 0x0f0f0f0f) != 0x0a0a0a0a && real.size() < 8) real.push_back(version);
+  offered_versions_ = real.empty() ? "none" : list_of(real);
 }
 
 error connection_impl::explain_peer_close() {

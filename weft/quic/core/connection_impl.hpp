@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,7 @@ class connection_impl final : public connection, public route_target, public tim
   duration longest_hold() const noexcept;
   void fail_library(int code, time_point now);
   error explain(int code);
+  void note_versions(std::span<const std::uint32_t> offered);
   error explain_peer_close();
   void end(error why, std::vector<std::uint8_t> packet, bool linger, time_point now);
   std::vector<std::uint8_t> closing_packet(const ngtcp2_ccerr& why, time_point now);
@@ -216,7 +218,8 @@ class connection_impl final : public connection, public route_target, public tim
   bool want_datagram_room_ = false;
   state state_ = state::handshaking;
   error reason_{errc::closed, layer::quic, "still open"};
-  std::string peer_;  // for messages
+  std::string peer_;              // for messages
+  std::string offered_versions_;  // by a Version Negotiation packet, as text
   path path_;
   path known_path_;               // the one its owner was last told of
   std::optional<error> refused_;  // a handshake that TLS accepts and we do not

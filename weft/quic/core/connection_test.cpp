@@ -1,4 +1,5 @@
 #include <weft/quic/core/pair_test.hpp>
+#include <weft/tls/random.hpp>
 
 namespace weft::quic::core::test {
 namespace {
@@ -103,6 +104,24 @@ TEST(Connection, CloseReachesThePeerWithItsCode) {
   EXPECT_EQ(p.server_endpoint->stats().connections, 0u);
   EXPECT_EQ(p.server_endpoint->next_timeout(), never);
   EXPECT_EQ(p.client_endpoint->next_timeout(), never);
+}
+
+TEST(Connection, TransportErrorReachesThePeerAsOne) {
+  bool failing = false;
+  endpoint_options server;
+  server.random = [&](mutable_bytes out) { return !failing && tls::fill_random(out).has_value(); };
+  pair p{client_defaults(), server_defaults(), {}, std::move(server)};
+  p.handshake();
+  p.run(100ms);
+  failing = true;
+  // The challenge of the new path needs random bytes.
+  ASSERT_TRUE(p.client->migrate({local(7000), local(443)}, true, p.now));
+  EXPECT_TRUE(p.run_until([&] { return has(p.client_events, kind::closed); }, 5s));
+  EXPECT_EQ(p.server->close_reason().code(), errc::random);
+  // RFC 9000 §20.1: INTERNAL_ERROR. An application's code 1 would be errc::reset.
+  EXPECT_EQ(p.client->close_reason().code(), errc::protocol);
+  EXPECT_EQ(p.client->close_reason().detail(), 1u);
+  EXPECT_NE(p.client->close_reason().message().find("transport error 0x1"), std::string::npos);
 }
 
 TEST(Connection, IdleTimeoutEndsBothSilently) {
