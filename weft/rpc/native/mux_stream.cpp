@@ -214,11 +214,15 @@ void mux_stream::fail(const error& why) noexcept {
 }
 
 void mux_stream::wake_all() noexcept {
+  // Who is woken may give the call up, which comes here again, and then destroy it.
   bool destroyed = false;
-  destroyed_ = &destroyed;
+  bool* const outer = std::exchange(destroyed_, &destroyed);
   readable_.notify();
-  if (destroyed) return;
-  destroyed_ = nullptr;
+  if (destroyed) {
+    if (outer != nullptr) *outer = true;
+    return;
+  }
+  destroyed_ = outer;
   writable_.notify();
 }
 

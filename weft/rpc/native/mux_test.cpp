@@ -189,6 +189,22 @@ TEST_F(mux_fixture, cancels_in_both_directions) {
   }(*this, cancelled)));
 }
 
+TEST_F(mux_fixture, a_call_may_be_given_up_by_who_reads_its_last_message) {
+  calls.on("/t/early", [](server_call& call) -> task<status> {
+    (void)co_await call.write(outgoing{as_bytes("all there is")});
+    co_return status{};
+  });
+  start();
+  ASSERT_TRUE(run(shard, [](mux_fixture& f) -> task<> {
+    auto call = co_await f.client->start(method_of("/t/early"), {}, never);
+    (void)co_await (*call)->write(outgoing{as_bytes("not the end")}, false);
+    auto message = co_await (*call)->read();
+    EXPECT_TRUE(message && *message);
+    call->reset();  // woken by the record that ends both directions
+    co_await settle(f.shard);
+  }(*this)));
+}
+
 TEST_F(mux_fixture, keeps_deadlines_on_both_sides) {
   calls.on("/t/sleep", [this](server_call&) -> task<status> {
     auto slept = co_await shard.sleep_until(io::now() + std::chrono::seconds{20});
