@@ -87,6 +87,10 @@ std::size_t connection::max_datagram() const noexcept {
   return state_->core().max_datagram();
 }
 
+void connection::flush() {
+  state_->owner().flush_early();
+}
+
 task<result<>> connection::send_datagram(slice payload) {
   return connection_state::send_datagram(state_, std::move(payload));
 }

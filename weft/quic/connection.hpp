@@ -55,6 +55,10 @@ class connection {
   /// first bytes already readable. Must not throw or block.
   void on_stream(std::move_only_function<void(stream)> handler);
 
+  /// Sends now what streams have taken so far; without it that happens at the end of the turn. For
+  /// who is woken by what arrives and goes on working in the same turn; of no effect elsewhere.
+  void flush();
+
   // Datagrams (RFC 9221) --------------------------------------------------------------------------
   std::size_t max_datagram() const noexcept;
   task<result<>> send_datagram(slice payload);

@@ -239,6 +239,7 @@ task<weft::result<>> quic_carrier::read_lane(quic::stream& s, slice first) {
       if (over_) break;
       unfinished = (*part)->last ? 0 : (*part)->tag.call;
       if (auto received = lanes_->receive(std::move(**part)); !received) co_return received;
+      if (lanes_->share_batch() && !over_) connection_.flush();
       continue;
     }
     lanes_->end_of_batch();
