@@ -97,7 +97,7 @@ weft::result<> byte_stream_carrier::feed(slice arrived) {
     if (!control_.has_settings() && (*part)->tag.call != 0)
       return wire::wire_error(errc::protocol, wire::error_code::settings, "calls before settings");
     if (auto received = mux_->receive(std::move(**part)); !received) return received;
-    mux_->share_batch();
+    (void)mux_->share_batch();
   }
   mux_->end_of_batch();
   return {};

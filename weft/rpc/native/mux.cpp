@@ -205,7 +205,6 @@ void mux::put(out_link& l, wire::record_tag tag, slice content) {
   const std::byte* end = wire::put_record_head(head.data(), tag, content.size());
   const auto head_size = static_cast<std::size_t>(end - head.data());
   l.bytes += head_size + content.size();
-  ++l.records;
   ++batch_.records;
   batch_.bytes += head_size + content.size();
   copy_to(l, bytes{head}.first(head_size));
@@ -236,17 +235,20 @@ void mux::wake_soon(out_link& l) {
     if (!alive) return;
     link->scheduled = false;
     if (alive->batch_.records > 0) alive->last_batch_ = std::exchange(alive->batch_, {});
+    alive->shared_ = 0;
     link->wake.notify();
   });
 }
 
-void mux::share_batch() {
-  if (last_batch_.bytes > largest_shared_batch) return;
+bool mux::share_batch() {
   const unsigned share = std::max(smallest_share, last_batch_.records / 2);
+  if (batch_.records - shared_ < share || last_batch_.bytes > largest_shared_batch) return false;
+  shared_ = batch_.records;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     const auto l = links_[i];
-    if (l->records >= share) l->wake.notify();
+    if (!l->queue.empty()) l->wake.notify();
   }
+  return true;
 }
 
 void mux::take_batch(out_link& l) {
@@ -270,7 +272,6 @@ void mux::take_batch(out_link& l) {
     l.queue.clear();
   }
   l.in_flight = std::exchange(l.bytes, 0);
-  l.records = 0;
 }
 
 task<> mux::write_loop(std::shared_ptr<mux> self, std::shared_ptr<out_link> l) {

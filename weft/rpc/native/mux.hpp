@@ -173,7 +173,8 @@ class mux : public std::enable_shared_from_this<mux> {
   weft::result<> receive(wire::record_part part);
   /// Between two parts: when half of what a turn usually makes is there, it is written. The other
   /// side works on it while this one goes on, where both would take turns otherwise.
-  void share_batch();
+  /// True when something was written.
+  bool share_batch();
   /// All that arrived together has been handed to `receive`.
   void end_of_batch();
 
@@ -225,7 +226,6 @@ class mux : public std::enable_shared_from_this<mux> {
     std::size_t in_flight = 0;  // of `writing`
     io::event wake;
     bool scheduled = false, pumping = false;
-    unsigned records = 0;  // not yet written
   };
 
   /// What the calls make in one turn of the loop.
@@ -263,6 +263,7 @@ class mux : public std::enable_shared_from_this<mux> {
   std::uint64_t one_way_returned_ = 0;
   std::uint64_t window_growth_ = 0;  // in use
   batch batch_, last_batch_;
+  unsigned shared_ = 0;  // records of the batch that left early
 };
 
 }  // namespace weft::rpc::native
