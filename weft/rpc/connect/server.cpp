@@ -62,6 +62,10 @@ result<> connect_server_call::begin() {
   if (auto read = read_encodings(); !read) return read;
   if (info_.http_method == "GET")
     if (auto read = read_query(); !read) return read;
+  // Who says nothing understands what it sends.
+  const bool silent = !fields().find(streams() ? "connect-accept-encoding" : "accept-encoding");
+  if (silent && request_compression_ != compression::identity)
+    accepted_.push_back(request_compression_);
   const auto version = fields().find("connect-protocol-version");
   if (version && *version != "1")
     return fail(code::invalid_argument, "connect-protocol-version is \"" + std::string{*version} +
@@ -89,9 +93,6 @@ result<> connect_server_call::read_encodings() {
   const auto used = fields().find(streams() ? "connect-content-encoding" : "content-encoding");
   if (used)
     if (auto read = read_encoding(*used); !read) return read;
-  // Who says nothing understands what it sends.
-  if (!accepts && request_compression_ != compression::identity)
-    accepted_.push_back(request_compression_);
   return {};
 }
 

@@ -252,8 +252,9 @@ void client_call_base::take_special(wire::envelope e) {
   auto end = on_special(std::move(e));
   if (!end) return cancel(std::move(end).error());
   if (!*end) return;
-  // The end is most often here already; taking it spares the server a reset.
-  if (auto rest = exchange_->try_read()) take(std::move(*rest));
+  // The end is most often here already; taking it spares the server a reset. Failing there takes
+  // nothing back.
+  if (auto rest = exchange_->try_read(); rest && *rest) take(std::move(*rest));
   if (final_) return;
   auto more = parser_.next();
   if (!more || *more || !parser_.at_boundary())
