@@ -5,6 +5,7 @@
 
 #include <ngtcp2/ngtcp2.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -25,6 +26,10 @@ inline ngtcp2_tstamp to_native(time_point at) noexcept {
 inline time_point from_native(ngtcp2_tstamp at) noexcept {
   if (at >= static_cast<ngtcp2_tstamp>(never.time_since_epoch().count())) return never;
   return time_point{duration{static_cast<std::int64_t>(at) - time_origin}};
+}
+
+inline duration from_native_duration(ngtcp2_duration d) noexcept {
+  return duration{static_cast<std::int64_t>(std::min<ngtcp2_duration>(d, INT64_MAX))};
 }
 
 /// Both ends' addresses as the library wants them.
