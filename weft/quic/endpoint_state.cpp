@@ -294,7 +294,11 @@ bool endpoint_state::run_noted_work() {
   bool any = false;
   while (!woken_.empty() || !deferred_.empty() || !reap_.empty()) {
     any = true;
-    for (auto& s : std::exchange(woken_, {})) s->wake();
+    // Two vectors by turns: a stream that ends costs no allocation.
+    auto batch = std::exchange(woken_, std::exchange(spare_woken_, {}));
+    for (auto& s : batch) s->wake();
+    batch.clear();
+    spare_woken_ = std::move(batch);
     for (auto& work : std::exchange(deferred_, {})) work();
     for (auto& c : std::exchange(reap_, {}))
       if (c->releasable()) c->release(now_);

@@ -172,7 +172,7 @@ class endpoint_state : public std::enable_shared_from_this<endpoint_state> {
   wait_list drainers_;
 
   std::vector<std::shared_ptr<connection_state>> reap_;
-  std::vector<stream_ref> woken_;
+  std::vector<stream_ref> woken_, spare_woken_;
   std::vector<std::move_only_function<void()>> deferred_;
 
   time_point now_{};

@@ -185,6 +185,31 @@ WEFT_SUITE_TEST(streams, cancelling_frees_a_blocked_client) {
   co_await t.until([&] { return done && t.probe_->cancelled == 1; });
 }
 
+WEFT_SUITE_TEST(streams, a_lost_server_frees_a_blocked_client) {
+  auto stream = co_await streaming_call<upload>(t.channel(), methods[sink], {});
+  std::size_t sent = 0;
+  bool done = false;
+  t.beside(pour(*stream, 100'000, sent, done));
+  (void)co_await resting(t, sent);
+  t.server_.reset();
+  co_await t.until([&] { return done; });
+  EXPECT_EQ(code_of(co_await stream->finish()), code::unavailable);
+}
+
+WEFT_SUITE_TEST(streams, a_deadline_ends_a_stream_midway_on_both_sides) {
+  auto stream = co_await server_streaming_call<text, text>(
+      t.channel(), methods[flood], value(std::to_string(std::size_t{1} << 30)), {.timeout = 300ms});
+  EXPECT_TRUE((co_await stream->read()).has_value());
+  (void)co_await resting(t, t.probe_->written);
+  co_await t.until([&] { return t.probe_->finished == 1; });
+  result<std::optional<text>> next;
+  do next = co_await stream->read();
+  while (next && *next);
+  EXPECT_EQ(next.error().code(), code::deadline_exceeded);
+  EXPECT_EQ(t.probe_->cancelled, 1);
+  EXPECT_EQ(code_of(co_await t.call(echo, "x")), code::ok);
+}
+
 task<> chat_once(carriers& t, int id, int& done) {
   auto stream = co_await streaming_call<bidi>(t.channel(), methods[chat], {});
   EXPECT_TRUE(stream.has_value());

@@ -381,7 +381,9 @@ void native_client_call::cancel(status why) {
 }
 
 void native_client_call::give_up() noexcept {
-  cancel({code::cancelled, "the call was given up"});
+  // Most calls are over by now: nothing is made up for them.
+  const bool over = final_ && !successor_ && !moving_ && !may_move();
+  if (!over) cancel({code::cancelled, "the call was given up"});
 }
 
 }  // namespace weft::rpc::native

@@ -185,6 +185,20 @@ TEST(header, sizes_are_what_the_specification_says) {
   EXPECT_EQ(request({{7, {}}, std::chrono::milliseconds{200}}).size(), 3u + 6u);
 }
 
+TEST(header, a_refusal_says_that_the_call_was_not_looked_at) {
+  const status why{code::unavailable, "elsewhere, please"};
+  std::vector<std::byte> frame(encoded_size_of_refusal(why));
+  EXPECT_EQ(encode_refusal(why, frame.data()), frame.data() + frame.size());
+  auto read = decode_status(bytes{frame}.subspan(2), 1000);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->status, why);
+  EXPECT_TRUE(read->unseen);
+  // No status of a handler's says so.
+  frame.resize(encoded_size(why, {}));
+  encode(why, {}, frame.data());
+  EXPECT_FALSE(decode_status(bytes{frame}.subspan(2), 1000)->unseen);
+}
+
 TEST(header, a_status_is_made_to_fit) {
   status s{code::internal, std::string(50'000, 'x')};
   s.add_detail("T", std::string(50'000, 'y'));
