@@ -33,7 +33,7 @@ struct channel_options {
   std::vector<compression> accept = available_compressions();
   std::vector<std::shared_ptr<client_interceptor>> interceptors{};
   /// Allow calls of methods without side effects, or idempotent, in a resumed connection's first
-  /// flight (0-RTT).
+  /// flight (0-RTT). One-way calls always wait for the handshake.
   bool early_data = false;
   std::string groups = tls::default_groups;
   udp::options socket{};
@@ -44,8 +44,10 @@ struct channel_options {
   std::function<void(std::string_view)> key_log{};
 };
 
-/// A way to a server that connects by itself, on the first call, and again when it has to. Shard's
-/// thread only. Destroying it cancels its calls.
+/// A way to a server that connects by itself, on the first call, and again when it has to. A call
+/// that a server turned away unseen, because it goes away, is made again on the next connection,
+/// whatever its method, as long as its request is not large; one that was looked at never is.
+/// Shard's thread only. Destroying it cancels its calls.
 class channel final : public caller {
  public:
   /// `target`: "greet.example:8443", "127.0.0.1:8443", "[::1]:8443".
