@@ -10,21 +10,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How a call went.
-struct outcome {
-  std::vector<std::string> messages;
-  status end;
-  metadata headers, trailers;
-};
-
-/// What a server that is not ours answers.
-struct canned {
-  std::uint16_t status = 200;
-  weft::http::field_list fields;
-  std::string body;
-  std::optional<weft::http::give_up> reset_with{};  ///< instead of the end
-};
-
 class connect_client : public connect_fixture {
  public:
   ~connect_client() override { client.reset(); }
@@ -50,41 +35,10 @@ class connect_client : public connect_fixture {
                          [](std::exception_ptr) {});
         });
   }
-  static task<> play(std::unique_ptr<weft::http::exchange> e, canned answer, std::string& body) {
-    while (true) {
-      auto part = co_await e->read();
-      if (!part || part->empty()) break;
-      body += part->text();
-    }
-    weft::http::response_head head{.status = answer.status, .fields = answer.fields};
-    (void)e->send_head(head);
-    (void)e->try_write(slice::copy(answer.body), !answer.reset_with);
-    if (answer.reset_with) e->reset(*answer.reset_with);
-  }
-
-  static task<> go(rpc::transport& t, method m, std::vector<std::string> messages,
-                   call_options options, outcome& into) {
-    const time_point deadline = options.timeout ? io::now() + *options.timeout : never;
-    auto call = co_await t.start(m, options, deadline);
-    if (!call) {
-      into.end = std::move(call).error();
-      co_return;
-    }
-    for (std::size_t i = 0; i < messages.size(); ++i)
-      (void)co_await (*call)->write(text_message{messages[i]}, i + 1 == messages.size());
-    if (messages.empty()) (void)co_await (*call)->finish_writing();
-    while (true) {
-      auto next = co_await (*call)->read();
-      if (!next) into.end = std::move(next).error();
-      if (!next || !*next) break;
-      into.messages.push_back(text_of(**next));
-    }
-    into.headers = (*call)->headers();
-    into.trailers = (*call)->trailers();
-  }
   outcome call(method m, std::vector<std::string> messages, call_options options = {}) {
     outcome got;
-    EXPECT_TRUE(run(shard, go(open_client(), m, std::move(messages), std::move(options), got)));
+    EXPECT_TRUE(
+        run(shard, run_call(open_client(), m, std::move(messages), std::move(options), got)));
     return got;
   }
   const weft::http::request_head& sent() const { return wire_link->last->request; }

@@ -6,99 +6,12 @@
 #include <weft/rpc/http/test_support.hpp>
 #include <weft/rpc/http/wire/envelope.hpp>
 
-// For tests: both ends of Connect in memory, and what stands in for either.
+// For tests: both ends of Connect in memory.
 
 namespace weft::rpc::connect::testing {
 
 using namespace weft::rpc::http::testing;
 namespace wire = http::wire;
-
-inline constexpr method echo_method{.path = "/t.S/Echo", .service = "t.S", .name = "Echo"};
-inline constexpr method pure_method{
-    .path = "/t.S/Pure", .service = "t.S", .name = "Pure", .level = idempotency::no_side_effects};
-inline constexpr method chat_method{
-    .path = "/t.S/Chat", .service = "t.S", .name = "Chat", .kind = call_kind::bidi_streaming};
-
-/// What a raw client got.
-struct reply {
-  std::uint16_t status = 0;
-  weft::http::field_list fields, trailers;
-  std::string body;
-  std::optional<error> failed;
-
-  std::string field(std::string_view name) const {
-    return std::string{fields.find(name).value_or("(none)")};
-  }
-  std::vector<std::string> all(std::string_view name) const {
-    std::vector<std::string> values;
-    for (const auto& [key, value, sensitive] : fields)
-      if (key == name) values.emplace_back(value);
-    return values;
-  }
-};
-
-inline std::string framed(std::uint8_t flags, std::string_view content) {
-  std::string text(wire::envelope_head, '\0');
-  wire::write_envelope_head(reinterpret_cast<std::byte*>(text.data()), flags, content.size());
-  return text.append(content);
-}
-
-/// The envelopes of a body.
-inline std::vector<std::pair<int, std::string>> cut(std::string_view body) {
-  wire::envelope_parser parser{1 << 20, nullptr};
-  (void)parser.push(slice::copy(body));
-  std::vector<std::pair<int, std::string>> all;
-  while (true) {
-    auto next = parser.next();
-    if (!next || !*next) break;
-    all.emplace_back((*next)->flags, (*next)->content.flatten().text());
-  }
-  EXPECT_TRUE(parser.at_boundary());
-  return all;
-}
-
-inline task<> read_all(weft::http::exchange& e, reply& into) {
-  while (true) {
-    auto part = co_await e.read();
-    if (!part) {
-      into.failed = part.error();
-      co_return;
-    }
-    if (part->empty()) break;
-    into.body += part->text();
-  }
-  into.trailers = e.trailers();
-}
-
-inline task<reply> read_reply_of(weft::http::exchange& e) {
-  reply got;
-  auto head = co_await e.receive_head();
-  if (!head) {
-    got.failed = head.error();
-    co_return got;
-  }
-  got.status = e.response()->status;
-  got.fields = e.response()->fields;
-  co_await read_all(e, got);
-  co_return got;
-}
-
-inline weft::http::request_head post(std::string path, weft::http::field_list fields) {
-  weft::http::request_head head;
-  head.path = std::move(path);
-  head.fields = std::move(fields);
-  return head;
-}
-
-inline task<status> echo(server_call& call) {
-  while (true) {
-    auto message = co_await call.read();
-    if (!message) co_return std::move(message).error();
-    if (!*message) co_return status{};
-    auto sent = co_await call.write(text_message{text_of(**message)});
-    if (!sent) co_return std::move(sent).error();
-  }
-}
 
 class connect_fixture : public ::testing::Test {
  public:
