@@ -133,6 +133,8 @@ class server_call_base : public server_call,
   frame_buffer& held() noexcept { return held_; }
   /// The handler wrote a message.
   bool replied() const noexcept { return replied_; }
+  /// The deadline has passed.
+  bool expired() const noexcept { return expired_; }
 
   std::shared_ptr<server_core> core_;
   std::unique_ptr<weft::http::exchange> exchange_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <asio/co_spawn.hpp>
 
 #include <weft/http/exchange.hpp>
@@ -15,6 +16,7 @@
 #include <weft/io/shard.hpp>
 #include <weft/rpc/broadcast.hpp>
 #include <weft/rpc/call.hpp>
+#include <weft/rpc/http/wire/envelope.hpp>
 
 // For tests: exchanges and connections in memory, and handlers without generated code.
 
@@ -318,6 +320,150 @@ inline bool run(io::shard& shard, task<> work) {
 /// Lets what is ready run.
 inline task<> settle(io::shard& shard) {
   (void)co_await shard.sleep_until(io::now() + std::chrono::milliseconds{2});
+}
+
+// Calls and raw requests
+// ------------------------------------------------------------------------------------------------
+
+inline constexpr method echo_method{.path = "/t.S/Echo", .service = "t.S", .name = "Echo"};
+inline constexpr method pure_method{
+    .path = "/t.S/Pure", .service = "t.S", .name = "Pure", .level = idempotency::no_side_effects};
+inline constexpr method chat_method{
+    .path = "/t.S/Chat", .service = "t.S", .name = "Chat", .kind = call_kind::bidi_streaming};
+
+/// What a raw client got.
+struct reply {
+  std::uint16_t status = 0;
+  weft::http::field_list fields, trailers;
+  std::string body;
+  std::optional<error> failed;
+
+  std::string field(std::string_view name) const {
+    return std::string{fields.find(name).value_or("(none)")};
+  }
+  std::vector<std::string> all(std::string_view name) const {
+    std::vector<std::string> values;
+    for (const auto& [key, value, sensitive] : fields)
+      if (key == name) values.emplace_back(value);
+    return values;
+  }
+};
+
+inline std::string framed(std::uint8_t flags, std::string_view content) {
+  std::string text(wire::envelope_head, '\0');
+  wire::write_envelope_head(reinterpret_cast<std::byte*>(text.data()), flags, content.size());
+  return text.append(content);
+}
+
+/// The envelopes of a body.
+inline std::vector<std::pair<int, std::string>> cut(std::string_view body) {
+  wire::envelope_parser parser{1 << 20, nullptr};
+  (void)parser.push(slice::copy(body));
+  std::vector<std::pair<int, std::string>> all;
+  while (true) {
+    auto next = parser.next();
+    if (!next || !*next) break;
+    all.emplace_back((*next)->flags, (*next)->content.flatten().text());
+  }
+  EXPECT_TRUE(parser.at_boundary());
+  return all;
+}
+
+inline task<> read_all(weft::http::exchange& e, reply& into) {
+  while (true) {
+    auto part = co_await e.read();
+    if (!part) {
+      into.failed = part.error();
+      co_return;
+    }
+    if (part->empty()) break;
+    into.body += part->text();
+  }
+  into.trailers = e.trailers();
+}
+
+inline task<reply> read_reply_of(weft::http::exchange& e) {
+  reply got;
+  auto head = co_await e.receive_head();
+  if (!head) {
+    got.failed = head.error();
+    co_return got;
+  }
+  got.status = e.response()->status;
+  got.fields = e.response()->fields;
+  co_await read_all(e, got);
+  co_return got;
+}
+
+inline weft::http::request_head post(std::string path, weft::http::field_list fields) {
+  weft::http::request_head head;
+  head.path = std::move(path);
+  head.fields = std::move(fields);
+  return head;
+}
+
+inline task<status> echo(server_call& call) {
+  while (true) {
+    auto message = co_await call.read();
+    if (!message) co_return std::move(message).error();
+    if (!*message) co_return status{};
+    auto sent = co_await call.write(text_message{text_of(**message)});
+    if (!sent) co_return std::move(sent).error();
+  }
+}
+
+/// How a call went.
+struct outcome {
+  std::vector<std::string> messages;
+  status end;
+  metadata headers, trailers;
+};
+
+/// What a server that is not ours answers.
+struct canned {
+  std::uint16_t status = 200;
+  weft::http::field_list fields;
+  std::string body;
+  std::optional<weft::http::give_up> reset_with{};  ///< instead of the end
+  weft::http::field_list trailers{};
+};
+
+/// Reads the whole request and answers.
+inline task<> play(std::unique_ptr<weft::http::exchange> e, canned answer, std::string& body) {
+  while (true) {
+    auto part = co_await e->read();
+    if (!part || part->empty()) break;
+    body += part->text();
+  }
+  weft::http::response_head head{.status = answer.status, .fields = answer.fields};
+  (void)e->send_head(head);
+  if (!answer.body.empty()) (void)e->try_write(slice::copy(answer.body), false);
+  if (answer.reset_with)
+    e->reset(*answer.reset_with);
+  else
+    (void)e->finish(answer.trailers);
+}
+
+/// One call, from its first message to its end.
+inline task<> run_call(rpc::transport& t, method m, std::vector<std::string> messages,
+                       call_options options, outcome& into) {
+  const time_point deadline = options.timeout ? io::now() + *options.timeout : never;
+  auto call = co_await t.start(m, options, deadline);
+  if (!call) {
+    into.end = std::move(call).error();
+    co_return;
+  }
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    (void)co_await (*call)->write(text_message{messages[i]}, i + 1 == messages.size());
+  if (messages.empty()) (void)co_await (*call)->finish_writing();
+  while (true) {
+    auto next = co_await (*call)->read();
+    if (!next) into.end = std::move(next).error();
+    if (!next || !*next) break;
+    into.messages.push_back(text_of(**next));
+  }
+  into.headers = (*call)->headers();
+  into.trailers = (*call)->trailers();
 }
 
 }  // namespace weft::rpc::http::testing
