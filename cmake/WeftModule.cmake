@@ -1,6 +1,6 @@
 # One folder of weft/ = one static library = one test binary.
 #
-#   weft_module(quic/core USES base tls LIBRARIES weft::ngtcp2 [ASIO])
+#   weft_module(quic/core USES base tls LIBRARIES weft::ngtcp2 [ASIO] [TEST_USES tcp])
 #
 # Sources and tests are found in the folder: x.hpp, x.cpp, x_test.cpp. `weft_quic_core` is the target,
 # `weft_quic_core_test` its tests. A target whose folder has no .cpp yet is header-only.
@@ -38,7 +38,7 @@ function(weft_use_precompiled_asio target)
 endfunction()
 
 function(weft_module path)
-  cmake_parse_arguments(arg "ASIO" "" "USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "ASIO" "" "USES;LIBRARIES;TEST_USES" ${ARGN})
   string(REPLACE "/" "_" name ${path})
   set(target weft_${name})
   set(folder ${PROJECT_SOURCE_DIR}/weft/${path})
@@ -78,6 +78,10 @@ function(weft_module path)
   if(WEFT_TESTS AND tests)
     weft_test(${target}_test ${tests})
     target_link_libraries(${target}_test PRIVATE ${target})
+    foreach(used IN LISTS arg_TEST_USES)
+      string(REPLACE "/" "_" used ${used})
+      target_link_libraries(${target}_test PRIVATE weft_${used})
+    endforeach()
     if(uses_asio)
       weft_use_precompiled_asio(${target}_test)
       set_property(TEST ${target}_test PROPERTY LABELS threads)

@@ -23,23 +23,27 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def modules():
-    """Room -> (all rooms it may use, itself included; whether it may see Asio), from CMakeLists.txt."""
+    """Room -> (all rooms it may use, itself included; whether it may see Asio; what its tests may
+    use besides), from CMakeLists.txt."""
     text = re.sub(r"#[^\n]*", "", (ROOT / "CMakeLists.txt").read_text())
     found = {}
     for call in re.findall(r"weft_module\(([^)]*)\)", text):
         path, *words = call.split()
-        used, asio, section = {path}, False, ""
+        used, asio, tests, section = {path}, False, set(), ""
         for word in words:
             if word in ("USES", "LIBRARIES", "TEST_USES"):
                 section = word
             elif word == "ASIO":
                 asio, section = True, ""
-            elif section == "USES":
+            elif section.endswith("USES"):
                 if word not in found:
                     sys.exit(f"lint: CMakeLists.txt: {path} uses {word}, which is not to its left")
+                if section == "TEST_USES":
+                    tests |= found[word][0]
+                    continue
                 used |= found[word][0]
                 asio |= found[word][1]
-        found[path] = (used, asio)
+        found[path] = (used, asio, tests)
     return found
 
 
@@ -62,7 +66,7 @@ def check_file(path, rooms, complain):
     room = room_of(path.relative_to(ROOT / "weft").as_posix(), rooms)
     if room is None:
         return complain(f"{name}: belongs to no weft_module in CMakeLists.txt")
-    may_use, asio = rooms[room]
+    may_use, asio, tests = rooms[room]
     test, public = path.name.endswith("_test.cpp"), path.suffix == ".hpp" and not is_internal(path)
     text = path.read_text()
     for bracket, target in INCLUDE.findall(text):
@@ -70,7 +74,7 @@ def check_file(path, rooms, complain):
             if bracket == '"':
                 complain(f'{name}: write #include <{target}>')
             used = room_of(target.removeprefix("weft/"), rooms)
-            if used not in may_use and not (test and used == "sim"):
+            if used not in may_use and not (test and (used == "sim" or used in tests)):
                 complain(f"{name}: {room} may not use {target}")
             if public and (ROOT / target).exists() and is_internal(ROOT / target):
                 complain(f"{name}: a public header includes the internal {target}")
