@@ -224,6 +224,7 @@ class memory_connection final : public weft::http::client_connection {
     last = std::make_shared<shared_exchange>(shard_);
     last->up.capacity = last->down.capacity = capacity;
     last->up.granularity = last->down.granularity = granularity;
+    last->connection.version = version;
     last->request = std::move(head);
     last->up.ended = end;
     shard_.post([this, s = last] { handler_(std::make_unique<memory_exchange>(s, true)); });
@@ -241,6 +242,7 @@ class memory_connection final : public weft::http::client_connection {
 
   bool refuses = false, blocked = false;
   std::size_t capacity = 256 * 1024, granularity = 64 * 1024;
+  std::string_view version = "h3";
   broadcast credit;
   std::shared_ptr<shared_exchange> last;
 
