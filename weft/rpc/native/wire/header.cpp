@@ -35,10 +35,10 @@ std::uint64_t microseconds(duration remaining) noexcept {
       std::chrono::ceil<std::chrono::microseconds>(remaining).count());
 }
 
-weft::result<> read_metadata(bytes content, std::size_t limit, metadata& into) {
+/// `total`: the wire size of `into`, so that repeated fields cannot exceed the limit together. It
+/// is kept, not counted anew: a frame has room for many fields that add nothing.
+weft::result<> read_metadata(bytes content, std::size_t limit, metadata& into, std::size_t& total) {
   cursor in{content};
-  // Counted with what came before, so that repeated fields cannot exceed the limit together.
-  std::size_t total = into.wire_size();
   while (!in.at_end()) {
     const bytes key = in.sized();
     const bytes value = in.sized();
@@ -153,11 +153,12 @@ std::byte* encode(const request_header& h, std::byte* target) noexcept {
 weft::result<received_request> decode_request(bytes content, std::size_t max_metadata) {
   cursor in{content};
   received_request request;
+  std::size_t held = 0;
   auto method = read_method(in);
   if (!method) return std::unexpected{std::move(method).error()};
   request.method = *method;
   auto fields = each_field(in, [&](field id, bytes value) -> weft::result<> {
-    if (id == field::metadata) return read_metadata(value, max_metadata, request.metadata);
+    if (id == field::metadata) return read_metadata(value, max_metadata, request.metadata, held);
     if (id != field::deadline && id != field::urgency) return {};
     auto number = only_varint(value, "a header field");
     if (!number) return std::unexpected{std::move(number).error()};
@@ -189,8 +190,9 @@ std::byte* encode_headers(const metadata& headers, std::byte* target) noexcept {
 weft::result<metadata> decode_headers(bytes content, std::size_t max_metadata) {
   cursor in{content};
   metadata headers;
+  std::size_t held = 0;
   auto fields = each_field(in, [&](field id, bytes value) -> weft::result<> {
-    if (id == field::metadata) return read_metadata(value, max_metadata, headers);
+    if (id == field::metadata) return read_metadata(value, max_metadata, headers, held);
     return {};
   });
   if (!fields) return std::unexpected{std::move(fields).error()};
@@ -247,8 +249,9 @@ weft::result<received_status> decode_status(bytes content, std::size_t max_metad
   const bytes text = in.sized();
   if (in.failed()) return malformed("a status exceeds its frame");
   std::vector<status_detail> details;
+  std::size_t held = 0;
   auto fields = each_field(in, [&](field id, bytes value) -> weft::result<> {
-    if (id == field::metadata) return read_metadata(value, max_metadata, received.trailers);
+    if (id == field::metadata) return read_metadata(value, max_metadata, received.trailers, held);
     if (id == field::unseen) received.unseen = true;
     if (id != field::detail) return {};
     auto detail = read_detail(value);

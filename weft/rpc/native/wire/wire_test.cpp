@@ -179,6 +179,26 @@ TEST(header, bad_contents_are_malformed) {
   EXPECT_TRUE(decode_request(raw({2, 63, 1, 0}), 4096));  // an unknown field
 }
 
+TEST(header, repeated_metadata_fields_count_together) {
+  const auto content = raw({2}) + raw({0, 3, 1, 'a', 0}) + raw({0, 3, 1, 'b', 0});
+  EXPECT_EQ(decode_request(content, 66)->metadata.size(), 2u);
+  EXPECT_EQ(decode_request(content, 65).error().code(), errc::too_large);
+}
+
+// Counting anew what is held for each field would take minutes here.
+TEST(header, metadata_fields_that_add_nothing_cost_nothing) {
+  constexpr std::size_t entries = 100'000, fields = 2'000'000;
+  byte_vector pairs;
+  for (std::size_t i = 0; i < entries; ++i) {
+    pairs.insert(pairs.end(), {std::byte{1}, std::byte{'a'}, std::byte{0}});
+  }
+  byte_vector content = raw({2}) + frame(0, pairs);
+  content.resize(content.size() + 2 * fields);  // empty metadata fields
+  const auto read = decode_request(content, entries * 33);
+  ASSERT_TRUE(read) << read.error().to_string();
+  EXPECT_EQ(read->metadata.size(), entries);
+}
+
 TEST(header, sizes_are_what_the_specification_says) {
   EXPECT_EQ(status_frame({}).size(), 2u);
   EXPECT_EQ(request({{7, {}}}).size(), 3u);
