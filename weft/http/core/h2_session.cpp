@@ -417,9 +417,8 @@ void h2_session::end_sending(stream_state& s) {
 
 void h2_session::give_up_stream(stream_state& s, std::uint32_t code) {
   if (std::exchange(s.given_up, true)) return;
+  // Its queue stays until the library lets go of the stream: a frame may be half on its way.
   s.muted = s.received_all = s.sent_all = true;
-  s.queued = 0;
-  s.queue.clear();
   update_turn(s);
   (void)nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, number(s.id), code);
 }

@@ -296,6 +296,45 @@ TEST_P(h2_pair, giving_up_a_request_that_waits_for_the_window_is_told_at_once) {
   EXPECT_EQ(all<event::reset>(server_).size(), 1u);
 }
 
+TEST_P(h2_pair, giving_up_in_the_middle_of_a_frame_is_safe) {
+  begin();
+  const auto one = ask(), two = ask();
+  settle();
+  client_.session->send(one, slice::copy(std::string(10'000, '1')), false);
+  client_.session->send(two, slice::copy(std::string(10'000, '2')), false);
+  std::vector<slice> parts;
+  client_.session->collect(parts, 5'000);  // the second's frame is begun, and has no room
+  for (const slice& part : parts) client_.out += part.text();
+  client_.session->reset(one, give_up::cancelled);
+  client_.session->reset(two, give_up::cancelled);
+  settle();
+  EXPECT_EQ(client_.session->open_exchanges(), 0u);
+  EXPECT_EQ(all<event::reset>(server_, one).size(), 1u);
+  EXPECT_EQ(all<event::reset>(server_, two).size(), 1u);
+  ask(true);
+  settle();
+  EXPECT_EQ(all<event::request>(server_, two + 2).size(), 1u);
+}
+
+TEST_P(h2_pair, being_given_up_in_the_middle_of_a_frame_is_safe) {
+  begin();
+  const auto one = ask(), two = ask();
+  settle();
+  client_.session->send(one, slice::copy(std::string(10'000, '1')), false);
+  client_.session->send(two, slice::copy(std::string(10'000, '2')), false);
+  std::vector<slice> parts;
+  client_.session->collect(parts, 5'000);
+  for (const slice& part : parts) client_.out += part.text();
+  server_.session->reset(one, give_up::cancelled);
+  server_.session->reset(two, give_up::cancelled);
+  collect(server_);
+  deliver(server_, client_);
+  settle();
+  EXPECT_EQ(client_.session->open_exchanges(), 0u);
+  EXPECT_FALSE(client_.failure);
+  EXPECT_FALSE(server_.failure);
+}
+
 TEST_P(h2_pair, a_request_given_up_before_it_left_leaves_no_trace) {
   begin();
   const auto id = ask();
