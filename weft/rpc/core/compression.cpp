@@ -157,6 +157,7 @@ class zstd_decoder {
       ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, zstd_largest_window);
     }
     ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
+    at_frame_ = true;
   }
   /// More may follow an end: frames make a file (RFC 8878 §3).
   bool again() const noexcept { return true; }
@@ -164,12 +165,15 @@ class zstd_decoder {
     if (ZSTD_sizeof_DCtx(context_.get()) > kept_context) context_.reset();
   }
   std::optional<std::uint64_t> declared_size(bytes start) const noexcept {
+    if (!starts_frame(start.front())) return {};
     const auto size = ZSTD_getFrameContentSize(start.data(), start.size());
     if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) return {};
     return size;
   }
 
   result<progress> step(bytes in, mutable_bytes out) {
+    if (at_frame_ && !in.empty() && !starts_frame(in.front()))
+      return not_compressed(algorithm, "it starts like no frame of RFC 8878");
     ZSTD_inBuffer source{in.data(), in.size(), 0};
     ZSTD_outBuffer target{out.data(), out.size(), 0};
     const std::size_t outcome = ZSTD_decompressStream(context_.get(), &target, &source);
@@ -179,11 +183,20 @@ class zstd_decoder {
                     "decompressing the message needs a window of more than 8 MiB");
       return not_compressed(algorithm, ZSTD_getErrorName(outcome));
     }
+    at_frame_ = outcome == 0 || (at_frame_ && source.pos == 0);
     return progress{source.pos, target.pos, outcome == 0};
   }
 
  private:
+  /// By the first byte of the magic numbers of RFC 8878 §3.1: data, or to be skipped. The library
+  /// also reads formats that came before the standard, with other decoders, which know no largest
+  /// window.
+  static bool starts_frame(std::byte first) noexcept {
+    return first == std::byte{0x28} || (first & std::byte{0xf0}) == std::byte{0x50};
+  }
+
   std::unique_ptr<ZSTD_DCtx, zstd_free> context_;
+  bool at_frame_ = true;
 };
 
 // brotli

@@ -184,6 +184,25 @@ TEST(zstd, claimed_sizes_and_windows_do_not_allocate) {
   EXPECT_EQ(wide.error().code(), code::resource_exhausted);
 }
 
+TEST(zstd, formats_before_the_standard_are_refused) {
+  // Version 0.7: magic, one segment of 5 bytes, a raw block, the end. libzstd would read it.
+  const std::string old{"\x27\xb5\x2f\xfd\x20\x05\x40\0\x05hello\xc0\0\0", 17};
+  const slice standard = *compress(compression::zstd, as_bytes("standard "));
+  for (const bool second : {false, true}) {
+    payload message;
+    if (second) message.append(standard);
+    message.append(slice::copy(old));
+    auto plain = decompress(compression::zstd, message, 100);
+    ASSERT_FALSE(plain) << plain->text();
+    EXPECT_EQ(plain.error().code(), code::internal);
+    const slice whole = message.flatten();
+    EXPECT_FALSE(decompress(compression::zstd, payload{whole}, 100));
+  }
+  // Version 0.6 with a header that makes its decoder allocate 128 MiB.
+  const std::string wide = "\x26\xb5\x2f\xfd" + std::string(100, '\x8f');
+  EXPECT_FALSE(decompress(compression::zstd, payload{slice::copy(wide)}, 100));
+}
+
 TEST(identity, is_bounded_too) {
   EXPECT_EQ(decompress(compression::identity, payload{slice::copy("abc")}, 3)->text(), "abc");
   EXPECT_FALSE(decompress(compression::identity, payload{slice::copy("abcd")}, 3));
