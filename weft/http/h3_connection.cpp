@@ -125,10 +125,13 @@ void h3_connection::serve_request(quic::stream s) {
   streams_.emplace(stream->id, stream);
   watch(stream);
   feed_ready(stream);
-  if (over_ || stream->user || !session_->is_open(stream->id)) return forget_finished(stream);
+  if (over_) return;
+  if (stream->begun || !session_->is_receiving(stream->id)) return forget_finished(stream);
   shard_.arm(stream->patience, io::now() + head_patience,
              [this, stream = stream.get()](time_point) {
                session_->reset(stream->id, give_up::excessive_load);
+               stream->stream.stop_sending(to_h3(give_up::excessive_load));
+               stream->stream.reset(to_h3(give_up::excessive_load));
                changed();
              });
   asio::co_spawn(shard_.get_executor(), await_head(shared_from_this(), stream),
@@ -136,10 +139,12 @@ void h3_connection::serve_request(quic::stream s) {
 }
 
 task<> h3_connection::await_head(std::shared_ptr<h3_connection> self, h3_stream_ptr stream) {
-  while (!self->over_ && !stream->user && self->session_->is_open(stream->id)) {
+  while (!self->over_ && !stream->begun && self->session_->is_receiving(stream->id)) {
     auto arrived = co_await stream->stream.read();
     if (self->over_) co_return;
+    const bool more = arrived && !arrived->empty();
     self->feed(*stream, std::move(arrived));
+    if (!more) break;
   }
   self->shard_.disarm(stream->patience);
   if (!self->over_) self->forget_finished(stream);
@@ -156,18 +161,17 @@ void h3_connection::watch(const h3_stream_ptr& stream) {
 
 void h3_connection::gave_up(const h3_stream_ptr& stream, const error& why) {
   if (over_) return;
+  if (why != errc::reset && why != errc::stopped) return;  // the connection tells all
   if (why == errc::reset) {
     ++stats_.resets_received;
     if (auto done = session_->receive_reset(stream->id, why.detail()); !done)
       return fail_with(done.error());
-  } else if (why == errc::stopped) {
-    session_->receive_stop(stream->id, why.detail());
-    stream->pending.clear();
-  } else {
-    return;  // the connection tells all
   }
-  // Told once a call: there may be the other half to come.
-  watch(stream);
+  // Told once: of a reset that follows, whoever reads learns.
+  if (const auto stopped = stream->stream.stopped_code()) {
+    session_->receive_stop(stream->id, *stopped);
+    stream->pending.clear();
+  }
   const bool wasted = side_ == end_of::server && from_h3(why.detail()) != give_up::no_error;
   if (wasted && !allowance_.take(io::now()))
     return fail_with({errc::exhausted, layer::http,
@@ -200,30 +204,34 @@ void h3_connection::feed_ready(const h3_stream_ptr& stream) {
     if (stream->user && !stream->user->wants_more()) return;
     auto arrived = stream->stream.try_read();
     if (!arrived) return;
+    const bool more = *arrived && !(*arrived)->empty();
     feed(*stream, std::move(*arrived));
+    if (!more) return;
   }
 }
 
-/// Handlers and resumed coroutines may do anything, also end this connection.
+/// Handlers and resumed coroutines may do anything: end this connection, or read on, which brings
+/// this here again. The inner call goes on where the outer one is, so that order is kept.
 void h3_connection::dispatch() {
   const auto self = shared_from_this();
-  while (!session_->events().empty()) {
-    auto events = std::exchange(session_->events(), {});
-    for (event& each : events) {
-      const auto found = streams_.find(each.id);
-      if (found == streams_.end()) continue;
-      const h3_stream_ptr stream = found->second;
-      if (auto* head = std::get_if<event::request>(&each.what))
-        begin_request(stream, std::move(*head));
-      else if (stream->user)
-        stream->user->take(each);
-    }
+  std::ranges::move(session_->events(), std::back_inserter(events_));
+  session_->events().clear();
+  while (!events_.empty()) {
+    event next = std::move(events_.front());
+    events_.pop_front();
+    const auto found = streams_.find(next.id);
+    if (found == streams_.end()) continue;
+    const h3_stream_ptr stream = found->second;
+    if (auto* head = std::get_if<event::request>(&next.what))
+      begin_request(stream, std::move(*head));
+    else if (stream->user)
+      stream->user->take(next);
   }
   if (!session_->commands().empty()) changed();
 }
 
 void h3_connection::begin_request(const h3_stream_ptr& stream, event::request head) {
-  if (over_ || stream->user) return;
+  if (over_ || std::exchange(stream->begun, true)) return;
   ++stats_.requests;
   ++stats_.open;
   stream->stream.set_priority(head.urgency);
@@ -309,24 +317,29 @@ task<> h3_connection::push(std::shared_ptr<h3_connection> self, h3_stream_ptr st
 }
 
 void h3_connection::obey() {
-  for (const h3_command& each : std::exchange(session_->commands(), {})) {
+  const auto commands = std::exchange(session_->commands(), {});
+  for (const h3_command& each : commands) {
     const auto found = streams_.find(each.stream);
     if (found == streams_.end()) continue;
-    const h3_stream_ptr stream = found->second;
-    if (each.does == h3_command::what::reset) {
-      ++stats_.resets_sent;
-      stream->pending.clear();
-      stream->stream.reset(each.code);
-    } else {
-      stream->stream.stop_sending(each.code);
+    h3_stream& stream = *found->second;
+    if (each.does == h3_command::what::stop_sending) {
+      stream.stream.stop_sending(each.code);
+      continue;
     }
-    forget_finished(stream);
+    ++stats_.resets_sent;
+    stream.pending.clear();
+    stream.stream.reset(each.code);
   }
+  for (const h3_command& each : commands)
+    if (const auto found = streams_.find(each.stream); found != streams_.end())
+      forget_finished(h3_stream_ptr{found->second});
 }
 
 void h3_connection::forget_finished(const h3_stream_ptr& stream) {
   if (stream->user || !stream->pending.empty() || stream->pushing) return;
-  if (session_ && session_->is_open(stream->id)) return;
+  if (session_->is_open(stream->id)) return;
+  // Dropping the stream would give it up with a code of its own.
+  if (std::ranges::contains(session_->commands(), stream->id, &h3_command::stream)) return;
   streams_.erase(stream->id);
   maybe_idle();
 }

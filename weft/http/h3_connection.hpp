@@ -24,6 +24,7 @@ struct h3_stream {
   quic::stream stream;
   const exchange_id id;
   h3_exchange* user = nullptr;
+  bool begun = false;         // a request was handed over
   std::deque<slice> pending;  // what the transport has no room for
   bool pending_fin = false;
   bool pushing = false;  // somebody waits for room
@@ -112,6 +113,7 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   std::unique_ptr<h3_session> session_;
   std::vector<quic::stream> own_;  // control and QPACK
   std::unordered_map<exchange_id, h3_stream_ptr> streams_;
+  std::deque<event> events_;
   reset_allowance allowance_;
   connection_stats stats_;
   std::optional<error> over_;
@@ -164,11 +166,10 @@ class h3_exchange final : public exchange {
   std::optional<error> failure_;  // of the peer's side
   std::optional<error> stopped_;  // of ours
   std::move_only_function<void(const error&)> abandoned_;
-  io::event readable_, writable_;
+  io::event writable_;
   bool ended_ = false;  // the peer's side, well
   bool stopped_reading_ = false;
   bool finished_ = false;  // our side
-  bool waits_in_stream_ = false;
 };
 
 }  // namespace weft::http

@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace weft::http {
+namespace {
+
+error given_up(std::string_view what, give_up why) {
+  return {errc::reset, layer::http, std::string{what} + std::string{to_string(why)},
+          static_cast<std::uint64_t>(why)};
+}
+
+}  // namespace
 
 h3_exchange::h3_exchange(std::shared_ptr<h3_connection> on, h3_stream_ptr stream,
                          request_head request)
@@ -15,7 +23,9 @@ h3_exchange::~h3_exchange() {
 // What happened
 // ------------------------------------------------------------------------------------
 
+/// Whoever is told or woken may destroy this.
 void h3_exchange::take(event& e) {
+  const auto stream = stream_;
   if (auto* head = std::get_if<event::response>(&e.what)) {
     response_ = std::move(head->head);
   } else if (auto* content = std::get_if<event::content>(&e.what)) {
@@ -28,30 +38,22 @@ void h3_exchange::take(event& e) {
   } else if (auto* failed = std::get_if<event::failed>(&e.what)) {
     return end_with(failed->why);
   } else if (auto* reset = std::get_if<event::reset>(&e.what)) {
-    if (!failure_)
-      failure_ = error{errc::reset, layer::http,
-                       "the peer gave the exchange up: " + std::string{to_string(reset->why)},
-                       static_cast<std::uint64_t>(reset->why)};
-    tell_abandoned(*failure_);
+    if (!failure_) failure_ = given_up("the peer gave the exchange up: ", reset->why);
+    return tell_abandoned(error{*failure_});
   } else if (auto* stopped = std::get_if<event::stopped>(&e.what)) {
-    stopped_ = error{errc::reset, layer::http,
-                     "the peer wants no more: " + std::string{to_string(stopped->why)},
-                     static_cast<std::uint64_t>(stopped->why)};
+    stopped_ = given_up("the peer wants no more: ", stopped->why);
     // An early response: its reader learns the rest (RFC 9114 §4.1).
-    if (stopped->why != give_up::no_error) tell_abandoned(*stopped_);
-    return writable_.notify();
+    if (stopped->why != give_up::no_error) tell_abandoned(error{*stopped_});
+    if (stream->user == this) writable_.notify();
   }
-  readable_.notify();
 }
 
 void h3_exchange::end_with(const error& why) {
+  const auto stream = stream_;
   if (!ended_ && !failure_) failure_ = why;
   if (!stopped_) stopped_ = why;
   tell_abandoned(why);
-  // What wakes may destroy this.
-  const auto stream = stream_;
-  readable_.notify();
-  if (stream->user) writable_.notify();
+  if (stream->user == this) writable_.notify();
 }
 
 void h3_exchange::tell_abandoned(const error& why) {

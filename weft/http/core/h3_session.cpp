@@ -269,7 +269,9 @@ struct h3_session::callbacks {
 
   static nghttp3_ssize read_data(nghttp3_conn* conn, std::int64_t id, nghttp3_vec* vec,
                                  std::size_t room, std::uint32_t* flags, void* user, void*) {
-    stream_state* stream = self(user).find(id);
+    h3_session& s = self(user);
+    stream_state* stream = s.find(id);
+    s.ran_dry_ = true;
     if (!stream) return NGHTTP3_ERR_WOULDBLOCK;
     std::size_t count = 0;
     while (count < room && stream->handed_parts < stream->queue.size()) {
@@ -575,8 +577,13 @@ result<std::optional<h3_write>> h3_session::next_write() {
   std::array<nghttp3_vec, most_parts> found;
   h3_write write{.stream = -1, .parts = {}, .fin = false};
   int fin = 0;
-  const auto count =
-      nghttp3_conn_writev_stream(conn_, &write.stream, &fin, found.data(), found.size());
+  nghttp3_ssize count = 0;
+  // The library gives nothing when the stream whose turn it is has nothing more, though others
+  // have.
+  do {
+    ran_dry_ = false;
+    count = nghttp3_conn_writev_stream(conn_, &write.stream, &fin, found.data(), found.size());
+  } while (count == 0 && write.stream < 0 && ran_dry_);
   if (count < 0) return broken(count, "writing");
   if (write.stream < 0) return std::nullopt;
   write.fin = fin != 0;

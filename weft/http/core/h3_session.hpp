@@ -120,6 +120,7 @@ class h3_session final : public session {
   std::uint64_t peer_max_section_ = UINT64_MAX;
   bool peer_going_away_ = false;
   bool going_away_ = false;
+  bool ran_dry_ = false;  // the library asked for content
 };
 
 }  // namespace weft::http

@@ -169,6 +169,16 @@ TEST_P(h3_pair, content_of_any_size_arrives_whole_and_is_let_go_of) {
   EXPECT_EQ(content(server_), big);
 }
 
+TEST_P(h3_pair, a_request_that_waits_for_content_does_not_hold_others_up) {
+  begin();
+  for (exchange_id id = 0; id < 40; id += 4) {
+    ASSERT_TRUE(client_.session->request(id, call(), false, 3));
+    client_.session->send(id, slice::copy("part"), false);
+  }
+  settle();
+  for (exchange_id id = 0; id < 40; id += 4) EXPECT_EQ(content(server_, id), "part") << id;
+}
+
 TEST_P(h3_pair, a_blocked_stream_gives_nothing_until_it_is_unblocked) {
   begin();
   ASSERT_TRUE(client_.session->request(0, call(), false, 3));
