@@ -1,6 +1,8 @@
 #include <weft/rpc/core/compression.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -157,7 +159,7 @@ class zstd_decoder {
       ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, zstd_largest_window);
     }
     ZSTD_DCtx_reset(context_.get(), ZSTD_reset_session_only);
-    at_frame_ = true;
+    begin_frame();
   }
   /// More may follow an end: frames make a file (RFC 8878 §3).
   bool again() const noexcept { return true; }
@@ -172,7 +174,7 @@ class zstd_decoder {
   }
 
   result<progress> step(bytes in, mutable_bytes out) {
-    if (at_frame_ && !in.empty() && !starts_frame(in.front()))
+    if (head_size_ == 0 && !in.empty() && !starts_frame(in.front()))
       return not_compressed(algorithm, "it starts like no frame of RFC 8878");
     ZSTD_inBuffer source{in.data(), in.size(), 0};
     ZSTD_outBuffer target{out.data(), out.size(), 0};
@@ -183,7 +185,12 @@ class zstd_decoder {
                     "decompressing the message needs a window of more than 8 MiB");
       return not_compressed(algorithm, ZSTD_getErrorName(outcome));
     }
-    at_frame_ = outcome == 0 || (at_frame_ && source.pos == 0);
+    note(in.first(source.pos), target.pos);
+    if (outcome == 0) {
+      if (declared_size(bytes{head_}.first(head_size_)).value_or(produced_) != produced_)
+        return not_compressed(algorithm, "a frame's content is not as long as it says");
+      begin_frame();
+    }
     return progress{source.pos, target.pos, outcome == 0};
   }
 
@@ -195,8 +202,23 @@ class zstd_decoder {
     return first == std::byte{0x28} || (first & std::byte{0xf0}) == std::byte{0x50};
   }
 
+  // The library compares declared and real size, too, but not where an empty block is the last
+  // and the frame came in parts.
+  void begin_frame() noexcept {
+    head_size_ = 0;
+    produced_ = 0;
+  }
+  void note(bytes consumed, std::size_t produced) noexcept {
+    const bytes head = consumed.first(std::min(consumed.size(), head_.size() - head_size_));
+    if (!head.empty()) std::memcpy(head_.data() + head_size_, head.data(), head.size());
+    head_size_ += head.size();
+    produced_ += produced;
+  }
+
   std::unique_ptr<ZSTD_DCtx, zstd_free> context_;
-  bool at_frame_ = true;
+  std::array<std::byte, 18> head_{};  // of the frame; RFC 8878 §3.1.1: at most magic and 14 bytes
+  std::size_t head_size_ = 0;
+  std::uint64_t produced_ = 0;  // of the frame
 };
 
 // brotli

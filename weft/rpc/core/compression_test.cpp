@@ -203,6 +203,18 @@ TEST(zstd, formats_before_the_standard_are_refused) {
   EXPECT_FALSE(decompress(compression::zstd, payload{slice::copy(wide)}, 100));
 }
 
+TEST(zstd, frames_shorter_than_they_say_are_refused_however_they_are_split) {
+  // One segment that says 256 bytes; two empty raw blocks.
+  const slice whole = slice::copy(std::string{"\x28\xb5\x2f\xfd\x60\0\0\0\0\0\x01\0\0", 13});
+  for (std::size_t cut = 0; cut < whole.size(); ++cut) {
+    payload parts{whole.sub(0, cut)};
+    parts.append(whole.sub(cut, whole.size() - cut));
+    auto plain = decompress(compression::zstd, parts, 1000);
+    ASSERT_FALSE(plain) << "cut at " << cut;
+    EXPECT_EQ(plain.error().code(), code::internal);
+  }
+}
+
 TEST(identity, is_bounded_too) {
   EXPECT_EQ(decompress(compression::identity, payload{slice::copy("abc")}, 3)->text(), "abc");
   EXPECT_FALSE(decompress(compression::identity, payload{slice::copy("abcd")}, 3));
