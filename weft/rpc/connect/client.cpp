@@ -107,7 +107,8 @@ class unary_call final : public connect_call, public pooled<unary_call> {
 
 result<bool> unary_call::take_message(weft::http::request_head& head, const outgoing& message,
                                       frame_buffer& content) {
-  auto used = http::append_message(content, message, codec(), framing_, request_compression_);
+  auto used = http::append_message(content, message, codec(), framing_, request_compression_, 0,
+                                   core().options().compress_from);
   if (!used) return std::unexpected{std::move(used).error()};
   if (content.used() < max_get_path_) {
     const slice body = content.take();

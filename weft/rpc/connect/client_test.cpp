@@ -171,6 +171,17 @@ TEST_F(connect_client, content_encoding_is_named_only_where_it_was_used) {
   EXPECT_EQ(sent("content-length"), std::to_string(request_body.size()));
 }
 
+TEST_F(connect_client, who_wants_everything_compressed_gets_it) {
+  client_settings.compress_from = 0;
+  answer_with({200, {{"content-type", "application/proto"}}, ""});
+  for (const char* text : {"", "tiny"}) {
+    request_body.clear();
+    (void)call(echo_method, {text}, {.request_compression = compression::gzip});
+    EXPECT_EQ(sent("content-encoding"), "gzip");
+    EXPECT_EQ(decompress(compression::gzip, payload{slice::copy(request_body)}, 10)->text(), text);
+  }
+}
+
 TEST_F(connect_client, streams_use_names_of_their_own) {
   (void)call(chat_method, {"x"}, {.request_compression = compression::br});
   EXPECT_EQ(sent("content-type"), "application/connect+proto");

@@ -155,7 +155,7 @@ task<result<>> client_call_base::write(const outgoing& message, bool last) {
   if (write_ended_) co_return fail(code::failed_precondition, "our side has ended already");
   if (starts_with_message()) co_return co_await write_only(message);
   auto framed = append_message(unsent_, message, core_->options().codec, framing::envelope,
-                               request_compression_);
+                               request_compression_, 0, core_->options().compress_from);
   if (!framed) {
     cancel(framed.error());
     co_return std::unexpected{std::move(framed).error()};

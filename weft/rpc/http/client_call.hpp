@@ -22,6 +22,9 @@ struct client_options {
   /// What we can decompress, most wanted first.
   std::vector<compression> compressions = available_compressions();
   rpc::codec codec = rpc::codec::proto;
+  /// Messages from this size on are compressed where a call asks for compression and it makes them
+  /// smaller; 0: all are, whatever it makes of them. Bytes.
+  std::size_t compress_from = http::compress_from;
   /// Budget for messages under assembly, shared by all calls of a process. Null: unlimited.
   std::shared_ptr<memory_budget> memory{};
   std::string authority;    ///< host and port, as in a URL

@@ -7,8 +7,6 @@
 namespace weft::rpc::http {
 namespace {
 
-/// Below this size compression costs more than it saves.
-constexpr std::size_t compress_from = 64;
 constexpr std::size_t largest = std::numeric_limits<std::uint32_t>::max();
 
 std::unexpected<status> beyond_envelopes() {
@@ -26,12 +24,12 @@ void append(frame_buffer& to, framing frame, std::uint8_t flags, bytes content, 
 }  // namespace
 
 result<compression> append_bytes(frame_buffer& to, bytes content, framing frame, std::uint8_t flags,
-                                 compression algorithm, std::size_t spare) {
+                                 compression algorithm, std::size_t spare, std::size_t least) {
   if (content.size() > largest) return beyond_envelopes();
-  if (algorithm != compression::identity && content.size() >= compress_from) {
+  if (algorithm != compression::identity && content.size() >= least) {
     auto packed = compress(algorithm, content);
     if (!packed) return std::unexpected{std::move(packed).error()};
-    if (packed->size() < content.size()) {
+    if (packed->size() < content.size() || least == 0) {
       append(to, frame, flags | wire::flag_compressed, *packed, spare);
       return algorithm;
     }
@@ -41,18 +39,19 @@ result<compression> append_bytes(frame_buffer& to, bytes content, framing frame,
 }
 
 result<compression> append_message(frame_buffer& to, const outgoing& message, rpc::codec codec,
-                                   framing frame, compression algorithm, std::size_t spare) {
+                                   framing frame, compression algorithm, std::size_t spare,
+                                   std::size_t least) {
   if (codec == rpc::codec::json) {
     auto text = message.json();
     if (!text) return std::unexpected{std::move(text).error()};
-    return append_bytes(to, as_bytes(*text), frame, 0, algorithm, spare);
+    return append_bytes(to, as_bytes(*text), frame, 0, algorithm, spare, least);
   }
   const std::size_t size = message.size();
   if (size > largest) return beyond_envelopes();
-  if (algorithm != compression::identity && size >= compress_from) {
+  if (algorithm != compression::identity && size >= least) {
     buffer plain = buffer::allocate(size);
     message.write_to(plain.data());
-    return append_bytes(to, plain.span(), frame, 0, algorithm, spare);
+    return append_bytes(to, plain.span(), frame, 0, algorithm, spare, least);
   }
   // Straight into its place.
   const std::size_t head = frame == framing::envelope ? wire::envelope_head : 0;

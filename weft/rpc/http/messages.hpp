@@ -12,13 +12,19 @@ namespace weft::rpc::http {
 /// How messages stand in a body: each in an envelope, or one that is all of it (Connect, unary).
 enum class framing : std::uint8_t { envelope, whole };
 
-/// Appends `message` in `codec`'s form, with an envelope or bare, compressed where that makes it
-/// smaller. Returns what it is compressed with. `spare` bytes stay free behind it.
+/// Below this size compression costs more than it saves. Bytes.
+inline constexpr std::size_t compress_from = 64;
+
+/// Appends `message` in `codec`'s form, with an envelope or bare; from `least` bytes on compressed
+/// where that makes it smaller, with a `least` of 0 always. Returns what it is compressed with.
+/// `spare` bytes stay free behind it.
 result<compression> append_message(frame_buffer& to, const outgoing& message, rpc::codec codec,
-                                   framing frame, compression algorithm, std::size_t spare = 0);
+                                   framing frame, compression algorithm, std::size_t spare = 0,
+                                   std::size_t least = compress_from);
 /// As `append_message` for bytes that are ready. `flags`: an envelope's, of a protocol's own.
 result<compression> append_bytes(frame_buffer& to, bytes content, framing frame, std::uint8_t flags,
-                                 compression algorithm, std::size_t spare = 0);
+                                 compression algorithm, std::size_t spare = 0,
+                                 std::size_t least = compress_from);
 
 /// The content itself: decompressed if `compressed`, at most `limit` bytes. `internal` when
 /// `algorithm` is identity and the content says that it is compressed.
