@@ -59,6 +59,7 @@ class h2_stream : public std::enable_shared_from_this<h2_stream> {
  private:
   friend class h2_connection;
   bool charge(std::size_t count);
+  bool has_content() const noexcept { return first_ != content_.size(); }
   void exhausted();
   void drop_content();
   void flush_gathered();
@@ -71,7 +72,8 @@ class h2_stream : public std::enable_shared_from_this<h2_stream> {
   request_head request_;
   std::optional<response_head> response_;
   field_list trailers_;
-  std::deque<slice> content_;
+  std::vector<slice> content_;  // from `first_` on
+  std::size_t first_ = 0;
   buffer gathered_;  // short pieces behind `content_`
   std::size_t gathered_size_ = 0;
   std::size_t held_ = 0;          // bytes of content here

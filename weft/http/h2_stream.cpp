@@ -119,7 +119,7 @@ void h2_stream::progressed() {
 
 void h2_stream::hold(slice content) {
   const std::size_t size = content.size();
-  const bool gather = size < short_piece && (!content_.empty() || gathered_size_ != 0);
+  const bool gather = size < short_piece && (has_content() || gathered_size_ != 0);
   if (gathered_size_ != 0 && (!gather || gathered_size_ + size > gathering)) flush_gathered();
   if (!gather) return content_.push_back(std::move(content));
   if (gathered_size_ == 0) gathered_ = buffer::allocate(gathering);
@@ -135,16 +135,21 @@ void h2_stream::flush_gathered() {
 void h2_stream::drop_content() {
   const std::size_t size = std::exchange(held_, 0);
   content_.clear();
+  first_ = 0;
   gathered_size_ = 0;
   gathered_ = {};
   if (size != 0 && !on_->over()) on_->session().consume(id_, size);
 }
 
 std::optional<result<slice>> h2_stream::try_read() {
-  if (content_.empty() && gathered_size_ != 0) flush_gathered();
-  if (!content_.empty()) {
-    slice next = std::move(content_.front());
-    content_.pop_front();
+  if (!has_content() && gathered_size_ != 0) flush_gathered();
+  if (has_content()) {
+    slice next = std::move(content_[first_++]);
+    constexpr std::size_t most_read = 64;  // before the rest moves up
+    if (!has_content() || first_ == most_read) {
+      content_.erase(content_.begin(), content_.begin() + static_cast<std::ptrdiff_t>(first_));
+      first_ = 0;
+    }
     held_ -= next.size();
     if (charged_ != 0) {
       on_->opts().memory->release(next.size());

@@ -77,6 +77,10 @@ result<> field_list::add(std::string_view name, std::string_view value, bool sen
 }
 
 void field_list::add_valid(std::string_view name, std::string_view value, bool sensitive) {
+  if (lines_.capacity() == 0) {
+    lines_.reserve(8);
+    text_.reserve(240);
+  }
   const auto offset = static_cast<std::uint32_t>(text_.size());
   text_.resize(text_.size() + name.size() + value.size());
   char* target = text_.data() + offset;

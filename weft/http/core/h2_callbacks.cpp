@@ -220,7 +220,8 @@ nghttp2_ssize h2_session::callbacks::read_content(nghttp2_session* library, std:
     *flags |= NGHTTP2_DATA_FLAG_EOF;
     if (!stream.out_trailers.empty()) {
       *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-      const auto lines = h2_lines({}, stream.out_trailers);
+      auto& lines = s.lines_->all;
+      h2_lines(lines, {}, stream.out_trailers);
       if (nghttp2_submit_trailer(library, id, lines.data(), lines.size()) != 0)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }

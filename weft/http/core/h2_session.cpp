@@ -47,7 +47,7 @@ std::string printable(std::string_view text, std::size_t most) {
 }  // namespace
 
 h2_session::h2_session(h2_role role, const h2_settings& settings)
-    : role_{role}, settings_{settings} {
+    : role_{role}, settings_{settings}, lines_{std::make_unique<line_list>()} {
   const std::unique_ptr<nghttp2_option, decltype(&nghttp2_option_del)> wanted{options(),
                                                                               &nghttp2_option_del};
   const auto create =
@@ -329,9 +329,11 @@ result<> check(const request_head& head) {
 
 result<exchange_id> h2_session::request(const request_head& head, bool end, std::uint8_t urgency) {
   if (auto checked = check(head); !checked) return std::unexpected{std::move(checked).error()};
-  auto lines = h2_lines({h2_line(":method", head.method), h2_line(":scheme", head.scheme),
-                         h2_line(":authority", head.authority), h2_line(":path", head.path)},
-                        head.fields);
+  auto& lines = lines_->all;
+  h2_lines(lines,
+           {h2_line(":method", head.method), h2_line(":scheme", head.scheme),
+            h2_line(":authority", head.authority), h2_line(":path", head.path)},
+           head.fields);
   urgency = std::min(urgency, least_urgent);
   const char priority[] = {'u', '=', static_cast<char>('0' + urgency)};
   if (urgency != default_urgency && !head.fields.find("priority"))
@@ -354,7 +356,8 @@ result<> h2_session::submit_response(stream_state& s, const response_head& head,
   const char status[] = {static_cast<char>('0' + head.status / 100),
                          static_cast<char>('0' + head.status / 10 % 10),
                          static_cast<char>('0' + head.status % 10)};
-  const auto lines = h2_lines({h2_line(":status", {status, sizeof status})}, head.fields);
+  auto& lines = lines_->all;
+  h2_lines(lines, {h2_line(":status", {status, sizeof status})}, head.fields);
   const nghttp2_data_provider2 content = callbacks::content_of(s);
   if (const int failed = nghttp2_submit_response2(session_, number(s.id), lines.data(),
                                                   lines.size(), end ? nullptr : &content);

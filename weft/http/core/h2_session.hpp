@@ -86,6 +86,7 @@ class h2_session final : public session {
  private:
   struct callbacks;
   struct stream_state;
+  struct line_list;
 
   stream_state* find(exchange_id id) const noexcept;
   stream_state& create(exchange_id id);
@@ -135,7 +136,8 @@ class h2_session final : public session {
   h2_allowance resets_{1'000, 200};
   h2_allowance idle_frames_{10'000, 1'000};
   time_point now_{};
-  std::string last_words_;  // of the library about what was wrong
+  std::unique_ptr<line_list> lines_;  // scratch
+  std::string last_words_;            // of the library about what was wrong
   std::optional<error> failure_;
   std::optional<error> farewell_;
   std::uint64_t pongs_ = 0;

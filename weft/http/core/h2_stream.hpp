@@ -60,6 +60,10 @@ struct h2_session::stream_state {
   }
 };
 
+struct h2_session::line_list {
+  std::vector<nghttp2_nv> all;
+};
+
 /// None of these may call the library's reading or writing again.
 struct h2_session::callbacks {
   static const nghttp2_session_callbacks* table();
@@ -103,13 +107,11 @@ inline nghttp2_nv h2_line(std::string_view name, std::string_view value,
                                                        : NGHTTP2_NV_FLAG_NONE)};
 }
 
-inline std::vector<nghttp2_nv> h2_lines(std::initializer_list<nghttp2_nv> first,
-                                        const field_list& fields) {
-  std::vector<nghttp2_nv> lines;
-  lines.reserve(first.size() + fields.size() + 1);
-  lines.insert(lines.end(), first);
+/// Into `lines`, whose memory is used again and again.
+inline void h2_lines(std::vector<nghttp2_nv>& lines, std::initializer_list<nghttp2_nv> first,
+                     const field_list& fields) {
+  lines.assign(first);
   for (const field each : fields) lines.push_back(h2_line(each.name, each.value, each.sensitive));
-  return lines;
 }
 
 }  // namespace weft::http
