@@ -197,11 +197,8 @@ result<std::optional<status>> stream_call::on_special(wire::envelope e) {
                             response_compression_, max_message());
   if (!plain) return std::unexpected{std::move(plain).error()};
   const slice text = plain->flatten();
-  auto end = wire::end_from_json(text.text());
-  if (!end) return fail(code::internal, "the response's end-of-stream message is no such JSON");
-  if (end->trailers.wire_size() > max_metadata())
-    return fail(code::resource_exhausted, "trailing metadata exceeds the limit of " +
-                                              std::to_string(max_metadata()) + " bytes");
+  auto end = wire::end_from_json(text.text(), max_metadata());
+  if (!end) return std::unexpected{std::move(end).error()};
   trailers_ = std::move(end->trailers);
   return std::optional{std::move(end->status)};
 }

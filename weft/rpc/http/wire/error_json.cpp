@@ -80,21 +80,26 @@ json to_object(const metadata& trailers) {
   return object;
 }
 
-bool read_trailers(metadata& to, const json& object) {
-  if (!object.is_object()) return false;
+result<> read_trailers(metadata& to, const json& object, std::size_t limit) {
+  const auto no_metadata = [] {
+    return fail(code::internal, "the metadata at the end of a stream is no lists of texts");
+  };
+  if (!object.is_object()) return no_metadata();
+  received_metadata received{to, limit};
   for (const auto& [key, values] : object.items()) {
-    if (!values.is_array()) return false;
+    if (!values.is_array()) return no_metadata();
+    std::string name = key;
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     for (const json& value : values) {
-      if (!value.is_string()) return false;
-      std::string name = key;
-      std::ranges::transform(name, name.begin(), [](char c) {
-        return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-      });
+      if (!value.is_string()) return no_metadata();
       if (is_reserved(name)) continue;
-      if (!add_received(to, name, value.get_ref<const std::string&>())) return false;
+      if (auto added = received.add(name, value.get_ref<const std::string&>()); !added)
+        return added;
     }
   }
-  return true;
+  return {};
 }
 
 }  // namespace
@@ -116,17 +121,19 @@ std::string end_to_json(const status& outcome, const metadata& trailers) {
   return to_text(object);
 }
 
-std::optional<stream_end> end_from_json(std::string_view text) {
+result<stream_end> end_from_json(std::string_view text, std::size_t max_metadata) {
   const auto object = parse_object(text);
-  if (!object) return std::nullopt;
+  if (!object) return fail(code::internal, "the end of a stream is no JSON object");
   stream_end end;
   if (const auto error = object->find("error"); error != object->end() && !error->is_null()) {
-    if (!error->is_object()) return std::nullopt;
+    if (!error->is_object())
+      return fail(code::internal, "the error at the end of a stream is no JSON object");
     end.status = to_status(*error, code::unknown);
   }
-  const auto trailers = object->find("metadata");
-  if (trailers != object->end() && !trailers->is_null() && !read_trailers(end.trailers, *trailers))
-    return std::nullopt;
+  if (const auto trailers = object->find("metadata");
+      trailers != object->end() && !trailers->is_null())
+    if (auto read = read_trailers(end.trailers, *trailers, max_metadata); !read)
+      return std::unexpected{std::move(read).error()};
   return end;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,8 @@ struct stream_end {
 
 /// {"error":{…},"metadata":{"k":["v"]}}.
 std::string end_to_json(const status& outcome, const metadata& trailers);
-/// Nothing when it is no JSON object, or its metadata is none.
-std::optional<stream_end> end_from_json(std::string_view text);
+/// Fails with `internal` when it is no JSON object, or its metadata is none; with
+/// `resource_exhausted` when that comes to more than `max_metadata` bytes.
+result<stream_end> end_from_json(std::string_view text, std::size_t max_metadata = 16 * 1024);
 
 }  // namespace weft::rpc::http::wire

@@ -44,35 +44,6 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text;
 }
 
-result<> add_binary(metadata& to, std::string_view name, std::string_view values) {
-  while (true) {
-    const std::string_view each = values.substr(0, values.find(','));
-    const auto decoded = base64_decode(trimmed(each));
-    if (!decoded)
-      return fail(code::internal,
-                  "the value of \"" + std::string{name} +
-                      "\" is no base64; a name in \"-bin\" has binary values, as base64");
-    (void)to.add(name, *decoded);
-    if (each.size() == values.size()) return {};
-    values.remove_prefix(each.size() + 1);
-  }
-}
-
-class counted {
- public:
-  counted(const metadata& start, std::size_t limit) noexcept
-      : used_{start.wire_size()}, limit_{limit} {}
-  result<> count(std::string_view name, std::string_view value) {
-    used_ += name.size() + value.size() + line_overhead;
-    if (used_ <= limit_) return {};
-    return fail(code::resource_exhausted,
-                "metadata exceeds the limit of " + std::to_string(limit_) + " bytes");
-  }
-
- private:
-  std::size_t used_, limit_;
-};
-
 }  // namespace
 
 bool is_reserved(std::string_view name) noexcept {
@@ -92,33 +63,54 @@ void append_metadata(weft::http::field_list& to, const metadata& from, std::stri
   }
 }
 
-result<> add_received(metadata& to, std::string_view name, std::string_view value) {
-  if (is_binary(name)) return add_binary(to, name, value);
-  (void)to.add(name, value);  // refused: it is left out
+result<> received_metadata::add(std::string_view name, std::string_view value) {
+  if (is_binary(name)) return add_binary(name, value);
+  if (auto fits = count(name, value); !fits) return fits;
+  (void)to_.add(name, value);  // refused: it is left out
   return {};
+}
+
+result<> received_metadata::add_binary(std::string_view name, std::string_view values) {
+  while (true) {
+    const std::string_view each = values.substr(0, values.find(','));
+    const auto decoded = base64_decode(trimmed(each));
+    if (!decoded)
+      return fail(code::internal,
+                  "the value of \"" + std::string{name} +
+                      "\" is no base64; a name in \"-bin\" has binary values, as base64");
+    if (auto fits = count(name, *decoded); !fits) return fits;
+    (void)to_.add(name, *decoded);
+    if (each.size() == values.size()) return {};
+    values.remove_prefix(each.size() + 1);
+  }
+}
+
+result<> received_metadata::count(std::string_view name, std::string_view value) {
+  used_ += name.size() + value.size() + line_overhead;
+  if (used_ <= limit_) return {};
+  return fail(code::resource_exhausted,
+              "metadata exceeds the limit of " + std::to_string(limit_) + " bytes");
 }
 
 result<> read_metadata(metadata& to, const weft::http::field_list& fields, std::size_t limit,
                        std::string_view hidden_prefix) {
-  counted total{to, limit};
+  received_metadata received{to, limit};
   for (const auto& [name, value, sensitive] : fields) {
     if (is_reserved(name)) continue;
     if (!hidden_prefix.empty() && name.starts_with(hidden_prefix)) continue;
-    if (auto fits = total.count(name, value); !fits) return fits;
-    if (auto added = add_received(to, name, value); !added) return added;
+    if (auto added = received.add(name, value); !added) return added;
   }
   return {};
 }
 
 result<> read_prefixed(metadata& to, const weft::http::field_list& fields, std::size_t limit,
                        std::string_view prefix) {
-  counted total{to, limit};
+  received_metadata received{to, limit};
   for (const auto& [name, value, sensitive] : fields) {
     if (!name.starts_with(prefix)) continue;
     const std::string_view bare = name.substr(prefix.size());
     if (bare.empty() || is_reserved(bare)) continue;
-    if (auto fits = total.count(bare, value); !fits) return fits;
-    if (auto added = add_received(to, bare, value); !added) return added;
+    if (auto added = received.add(bare, value); !added) return added;
   }
   return {};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include <weft/http/core/fields.hpp>
@@ -26,7 +27,22 @@ result<> read_metadata(metadata& to, const weft::http::field_list& fields, std::
 result<> read_prefixed(metadata& to, const weft::http::field_list& fields, std::size_t limit,
                        std::string_view prefix);
 
-/// One name and value, as they arrived.
-result<> add_received(metadata& to, std::string_view name, std::string_view value);
+/// Adds to metadata what arrived, one name and value at a time. The limit is one on what `to` comes
+/// to (`metadata::wire_size()`): a value may hold many, each of which is kept with its name.
+class received_metadata {
+ public:
+  /// `to` outlives this.
+  received_metadata(metadata& to, std::size_t limit) noexcept
+      : to_{to}, used_{to.wire_size()}, limit_{limit} {}
+  /// As `read_metadata` for a single line.
+  result<> add(std::string_view name, std::string_view value);
+
+ private:
+  result<> add_binary(std::string_view name, std::string_view values);
+  result<> count(std::string_view name, std::string_view value);
+
+  metadata& to_;
+  std::size_t used_, limit_;
+};
 
 }  // namespace weft::rpc::http::wire

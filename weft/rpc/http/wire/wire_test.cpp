@@ -357,6 +357,22 @@ TEST(metadata_fields, have_a_limit) {
   EXPECT_EQ(refused.error().code(), code::resource_exhausted);
 }
 
+TEST(metadata_fields, joined_values_count_with_the_name_that_each_of_them_gets) {
+  const std::string name = std::string(100, 'n') + "-bin";
+  weft::http::field_list fields;
+  fields.add_valid(name, std::string(99, ','));
+  metadata received;
+  EXPECT_TRUE(read_metadata(received, fields, 100 * (name.size() + 32)));
+  EXPECT_EQ(received.size(), 100u);
+  for (const std::size_t limit : {std::size_t{1000}, 100 * (name.size() + 32) - 1}) {
+    metadata again;
+    auto refused = read_metadata(again, fields, limit);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), code::resource_exhausted);
+    EXPECT_LE(again.wire_size(), limit);
+  }
+}
+
 TEST(metadata_fields, what_is_no_visible_ascii_is_left_out) {
   weft::http::field_list fields;
   fields.add_valid("x-name", "caf\xc3\xa9");
@@ -449,6 +465,17 @@ TEST(end_json, malformed_is_refused) {
                            R"({"metadata":{"a":"not a list"}})", R"({"metadata":{"a":[1]}})",
                            R"({"metadata":{"a-bin":["%"]}})"})
     EXPECT_FALSE(end_from_json(text)) << text;
+}
+
+// Half a megabyte of name for each of 131 072 values would fit no machine.
+TEST(end_json, metadata_is_bounded_while_it_is_read) {
+  for (const std::string& key : {std::string(1 << 19, 'k'), std::string(1 << 19, 'k') + "-bin"}) {
+    std::string values = "\"" + std::string(1 << 17, ',') + "\"";
+    for (int i = 0; i < 1 << 17; ++i) values += ",\"\"";
+    const auto end = end_from_json("{\"metadata\":{\"" + key + "\":[" + values + "]}}", 4 << 20);
+    ASSERT_FALSE(end);
+    EXPECT_EQ(end.error().code(), code::resource_exhausted);
+  }
 }
 
 TEST(end_json, reserved_names_are_left_out_and_letters_lowered) {
