@@ -253,14 +253,24 @@ compression server_call_base::settled_compression() {
 }
 
 weft::result<> server_call_base::ensure_head() {
-  if (std::exchange(head_sent_, true)) return {};
+  if (head_sent_) return {};
   answered_ = true;
   (void)settled_compression();
   weft::http::response_head& head = core_->scratch_head();
   fill_head(head);
   wire::append_metadata(head.fields, headers_);
   append_cors(head.fields, exchange_->request(), core_->options_);
-  return exchange_->send_head(head);
+  auto sent = exchange_->send_head(head);
+  head_sent_ = sent.has_value();
+  if (!sent) refused_head(sent.error());
+  return sent;
+}
+
+/// The client does not take so much metadata. That is how the call ends, and can be told without.
+void server_call_base::refused_head(const error& why) {
+  if (!override_) override_ = status_of(why);
+  headers_ = {};
+  answered_ = false;
 }
 
 task<result<>> server_call_base::send_headers(const metadata& headers) {
@@ -288,6 +298,7 @@ result<> server_call_base::keep_reply(const outgoing& message) {
 
 task<result<>> server_call_base::write(const outgoing& message) {
   if (gone_) co_return fail(code::cancelled, "the client has given the call up");
+  if (override_) co_return std::unexpected{*override_};
   answered_ = true;
   if (framing_ == framing::whole) co_return keep_reply(message);
   if (!held_.empty() && held_.used() + message.size() > hold_up_to)

@@ -149,6 +149,7 @@ class server_call_base : public server_call,
   friend class server_core;
   void watch();
   void abandoned(const error& why);
+  void refused_head(const error& why);
   task<> end(status s);
   result<bool> take(std::optional<weft::result<slice>> arrived);
   result<bool> next_message(std::optional<payload>& message);

@@ -43,6 +43,7 @@ struct shared_exchange {
   weft::http::request_head request;
   std::optional<weft::http::response_head> response;
   std::size_t heads = 0;
+  std::size_t max_section = 16 * 1024;  ///< of fields, either way
   lane up, down;
   io::event head_came;
   std::move_only_function<void(const error&)> abandoned[2];  ///< client's, server's
@@ -117,6 +118,7 @@ class memory_exchange final : public weft::http::exchange {
   }
 
   weft::result<> send_head(const weft::http::response_head& head, bool end) override {
+    if (auto fits = check_size(head.fields); !fits) return fits;
     ++shared_->heads;
     if (out_.failed) return std::unexpected{*out_.failed};
     shared_->response = head;
@@ -145,7 +147,9 @@ class memory_exchange final : public weft::http::exchange {
     }
   }
   weft::result<> finish(const weft::http::field_list& trailers) override {
+    if (auto fits = check_size(trailers); !fits) return fits;
     if (out_.failed) return std::unexpected{*out_.failed};
+    EXPECT_TRUE(!server_ || shared_->response) << "trailers without a head";
     out_.trailers = trailers;
     out_.ended = true;
     wake(&lane::readable, out_);
@@ -189,6 +193,10 @@ class memory_exchange final : public weft::http::exchange {
  private:
   static std::unexpected<error> gone() {
     return weft::fail(errc::cancelled, layer::http, "given up here");
+  }
+  weft::result<> check_size(const weft::http::field_list& fields) const {
+    if (fields.section_size() <= shared_->max_section) return {};
+    return weft::fail(errc::too_large, layer::http, "the peer allows no such fields");
   }
   void wake(io::event lane::* which, lane& of) {
     shared_->shard.post([s = shared_, which, &of] { (of.*which).notify(); });
