@@ -14,6 +14,11 @@ namespace {
 
 namespace wire = http::wire;
 
+constexpr const char* no_status = "the response's trailers have no grpc-status";
+/// What a status may take beside the metadata in gRPC-Web's trailers: as much as all of a trailer
+/// section may by default.
+constexpr std::size_t status_room = std::size_t{16} << 10;
+
 class grpc_call final : public http::client_call_base, public pooled<grpc_call> {
  public:
   grpc_call(std::shared_ptr<http::client_core> core, const method& m, const call_options& options,
@@ -101,15 +106,15 @@ result<> grpc_call::read_encoding(const weft::http::field_list& fields) {
 result<std::optional<status>> grpc_call::on_special(wire::envelope e) {
   if (!web_ || (e.flags & ~wire::flag_compressed) != wire::flag_web_trailers)
     return client_call_base::on_special(std::move(e));
-  auto plain = http::unpack(std::move(e.content), (e.flags & wire::flag_compressed) != 0,
-                            response_compression_, max_message());
+  auto plain =
+      http::unpack(std::move(e.content), (e.flags & wire::flag_compressed) != 0,
+                   response_compression_, std::min(max_message(), max_metadata() + status_room));
   if (!plain) return std::unexpected{std::move(plain).error()};
   const slice text = plain->flatten();
   const auto fields = from_block(text.text());
   if (!fields)
     return fail(code::internal, "the response's trailers are no lines of \"name: value\"");
-  if (!fields->find("grpc-status"))
-    return fail(code::internal, "the response's trailers have no grpc-status");
+  if (!fields->find("grpc-status")) return fail(code::unknown, no_status);
   return std::optional{end_of(*fields)};
 }
 
@@ -131,7 +136,7 @@ status grpc_call::on_end(const weft::http::field_list& trailers) {
   if (web_) return {code::internal, "the response ends without its trailers"};
   if (trailers.empty())
     return {code::internal, "the response has no trailers, and so does not say how the call ended"};
-  return {code::unknown, "the response's trailers have no grpc-status"};
+  return {code::unknown, no_status};
 }
 
 class grpc_transport final : public http::client_transport {

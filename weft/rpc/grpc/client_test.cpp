@@ -1,5 +1,8 @@
 #include <weft/rpc/grpc/test_support.hpp>
 
+#include <google/protobuf/wrappers.pb.h>
+
+#include <weft/rpc/client.hpp>
 #include <weft/rpc/http/wire/base64.hpp>
 #include <weft/rpc/http/wire/timeout.hpp>
 
@@ -304,8 +307,11 @@ TEST_F(grpc_client, web_trailers_may_be_compressed) {
 }
 
 TEST_F(grpc_client, web_trailers_that_are_none_are_internal) {
-  for (const char* block : {"", "x-tail: 1\r\n", "grpc-status\r\n", "grpc-status: 0\r\nno line"})
+  for (const char* block : {"grpc-status\r\n", "grpc-status: 0\r\nno line"})
     EXPECT_EQ(ask_web({.fields = web, .body = framed(0x80, block)}).end.code(), code::internal)
+        << block;
+  for (const char* block : {"", "x-tail: 1\r\n", "grpc-message: error\r\n"})
+    EXPECT_EQ(ask_web({.fields = web, .body = framed(0x80, block)}).end.code(), code::unknown)
         << block;
   EXPECT_EQ(ask_web({.fields = web, .body = framed(0, "m")}).end.code(), code::internal);
   EXPECT_EQ(ask_web({.fields = web, .body = framed(0, "m"), .trailers = good_end}).end.code(),
@@ -316,6 +322,100 @@ TEST_F(grpc_client, nothing_may_follow_web_trailers) {
   const std::string end = framed(0x80, "grpc-status: 0\r\n");
   for (const std::string& more : {framed(0, "m"), end, std::string{"x"}})
     EXPECT_EQ(ask_web({.fields = web, .body = end + more}).end.code(), code::internal);
+}
+
+/// Many short lines would take several times their size.
+TEST_F(grpc_client, web_trailers_have_the_limit_of_http_trailers) {
+  const std::string lines = "grpc-status: 5\r\nx-a: " + std::string(40'000, 'a') + "\r\n";
+  EXPECT_EQ(ask_web({.fields = web, .body = framed(0x80, lines)}).end.code(),
+            code::resource_exhausted);
+  EXPECT_EQ(ask_web({.fields = with(web, "grpc-encoding", "gzip"),
+                     .body = framed(0x81, packed(compression::gzip, lines))})
+                .end.code(),
+            code::resource_exhausted);
+}
+
+TEST_F(grpc_client, a_reset_after_complete_web_trailers_does_not_destroy_the_response) {
+  const auto got = ask_web({.fields = web,
+                            .body = framed(0, "m") + framed(0x80, "grpc-status: 0\r\n"),
+                            .reset_with = weft::http::give_up::no_error});
+  EXPECT_TRUE(got.end.ok()) << got.end.to_string();
+  EXPECT_EQ(got.messages, (std::vector<std::string>{"m"}));
+}
+
+// One message and no more
+// -----------------------------------------------------------------------------
+
+using text = google::protobuf::StringValue;
+
+struct single {
+  static task<> ask(rpc::transport& t, result<text>& got) {
+    auto call = (co_await t.start(echo_method, {}, never)).value();
+    (void)co_await call->write(encode(text{}).value(), true);
+    got = co_await read_reply<text>(*call);
+  }
+};
+
+TEST_F(grpc_client, replies_that_are_not_one_are_unimplemented) {
+  text hello;
+  hello.set_value("hello");
+  const std::string message = framed(0, hello.SerializeAsString());
+  const std::string end = framed(0x80, "grpc-status: 0\r\n");
+  for (const bool is_web : {false, true})
+    for (const std::size_t count : {0, 1, 2}) {
+      std::string body;
+      for (std::size_t i = 0; i < count; ++i) body += message;
+      settings.dialect = is_web ? dialect::grpc_web : dialect::grpc;
+      answer_with(is_web ? canned{.fields = web, .body = body + end} : answer(body, good_end));
+      result<text> got;
+      ASSERT_TRUE(run(shard, single::ask(open_client(), got)));
+      EXPECT_EQ(got ? code::ok : got.error().code(), count == 1 ? code::ok : code::unimplemented);
+      EXPECT_EQ(got.value_or(hello).value(), "hello");
+    }
+}
+
+TEST_F(grpc_client, a_failure_after_the_reply_is_the_calls_end) {
+  answer_with(answer(framed(0, ""), {{"grpc-status", "10"}}));
+  result<text> got;
+  ASSERT_TRUE(run(shard, single::ask(open_client(), got)));
+  EXPECT_EQ(got.error().code(), code::aborted);
+}
+
+// When the end is known
+// -------------------------------------------------------------------------------
+
+/// HTTP/3 tells the end of a response apart from its head, and later.
+TEST_F(grpc_client, a_head_is_no_end_until_the_end_has_come) {
+  struct local {
+    static task<> serve(io::shard& shard, std::unique_ptr<weft::http::exchange> e,
+                        weft::http::field_list trailers) {
+      weft::http::response_head head{.fields = with(plain, "grpc-status", "5")};
+      (void)e->send_head(head);
+      co_await settle(shard);
+      (void)e->finish(trailers);
+    }
+    static task<> call(rpc::transport& t, status& got) {
+      auto call = (co_await t.start(chat_method, {}, never)).value();
+      (void)co_await call->finish_writing();
+      auto headers = co_await call->read_headers();
+      EXPECT_TRUE(headers);
+      auto next = co_await call->read();
+      if (!next) got = std::move(next).error();
+    }
+  };
+  for (const auto& [trailers, wanted] :
+       std::initializer_list<std::pair<weft::http::field_list, code>>{{{}, code::not_found},
+                                                                      {good_end, code::ok}}) {
+    client.reset();
+    raw = std::make_unique<memory_connection>(
+        shard, [this, &trailers](std::unique_ptr<weft::http::exchange> e) {
+          asio::co_spawn(shard.get_executor(), local::serve(shard, std::move(e), trailers),
+                         [](std::exception_ptr) {});
+        });
+    status got;
+    ASSERT_TRUE(run(shard, local::call(open_client(), got)));
+    EXPECT_EQ(got.code(), wanted);
+  }
 }
 
 // Giving up

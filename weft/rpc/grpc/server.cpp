@@ -15,6 +15,15 @@ namespace {
 
 namespace wire = http::wire;
 
+/// What is left of a status whose fields the client does not take. A call that went well but cannot
+/// say all of how did not go well.
+status shortened(const status& s) {
+  if (s.ok())
+    return {code::resource_exhausted, "the call's trailing metadata is more than the client takes"};
+  return {s.code(),
+          "the call's message, details and trailing metadata are more than the client takes"};
+}
+
 class grpc_server_call final : public http::server_call_base, public pooled<grpc_server_call> {
  public:
   grpc_server_call(std::shared_ptr<http::server_core> core, std::unique_ptr<weft::http::exchange> e,
@@ -35,6 +44,9 @@ class grpc_server_call final : public http::server_call_base, public pooled<grpc
   void fill_head(weft::http::response_head& head) override;
   task<> conclude(status s) override;
   void conclude_at_once(const status& s);
+  weft::result<> send_only_head(const status& s);
+  const weft::http::field_list& fill_end(const status& s);
+  void finish(const status& s);
   weft::result<slice> decode_content(slice content) override {
     if (!in_text()) return content;
     return decoder_.decode(content.span());
@@ -67,7 +79,7 @@ result<> grpc_server_call::read_encodings() {
   if (!algorithm || !std::ranges::contains(ours, *algorithm))
     return fail(code::unimplemented, "the request is compressed with \"" + std::string{*used} +
                                          "\", which is not supported here; supported are " +
-                                         core_->accepted());
+                                         (ours.empty() ? "none" : core_->accepted()));
   request_compression_ = *algorithm;
   return {};
 }
@@ -107,29 +119,43 @@ task<> grpc_server_call::conclude(status s) {
   }
   if (!web()) {
     const bool sent = co_await send_rest(false);
-    if (!sent) co_return;
-    weft::http::field_list& end = core_->scratch_trailers();
-    append_status(end, s);
-    wire::append_metadata(end, trailers_);
-    (void)exchange_->finish(end);
+    if (sent) finish(s);
     co_return;
   }
-  weft::http::field_list& end = core_->scratch_trailers();
-  append_status(end, s);
-  wire::append_metadata(end, trailers_);
-  if (http::append_bytes(held(), as_bytes(to_block(end)), framing_, wire::flag_web_trailers,
+  if (http::append_bytes(held(), as_bytes(to_block(fill_end(s))), framing_, wire::flag_web_trailers,
                          compression::identity))
     (void)co_await send_rest(true);
 }
 
+const weft::http::field_list& grpc_server_call::fill_end(const status& s) {
+  weft::http::field_list& end = core_->scratch_trailers();
+  append_status(end, s);
+  wire::append_metadata(end, trailers_);
+  return end;
+}
+
+void grpc_server_call::finish(const status& s) {
+  const auto done = exchange_->finish(fill_end(s));
+  if (done || done.error() != errc::too_large) return;
+  trailers_ = {};
+  (void)exchange_->finish(fill_end(shortened(s)));
+}
+
 /// "Trailers-Only": the head is all there is.
 void grpc_server_call::conclude_at_once(const status& s) {
+  const auto done = send_only_head(s);
+  if (done || done.error() != errc::too_large) return;
+  trailers_ = {};
+  (void)send_only_head(shortened(s));
+}
+
+weft::result<> grpc_server_call::send_only_head(const status& s) {
   weft::http::response_head& head = core_->scratch_head();
   fill_head(head);
   append_status(head.fields, s);
   wire::append_metadata(head.fields, trailers_);
   http::append_cors(head.fields, exchange_->request(), core_->options());
-  (void)exchange_->send_head(head, true);
+  return exchange_->send_head(head, true);
 }
 
 // What needs no call

@@ -1,5 +1,8 @@
 #include <weft/rpc/grpc/test_support.hpp>
 
+#include <google/protobuf/wrappers.pb.h>
+
+#include <weft/rpc/handler.hpp>
 #include <weft/rpc/http/wire/base64.hpp>
 
 namespace weft::rpc::grpc::testing {
@@ -262,6 +265,72 @@ TEST_F(grpc_server, limits_count_after_decompression_too) {
 TEST_F(grpc_server, metadata_has_a_limit) {
   options.limits.max_metadata = 200;
   EXPECT_EQ(ask_chat(with(plain, "x-a", std::string(300, 'a')), "").field("grpc-status"), "8");
+}
+
+task<status> fail_at_length(server_call& call, bool headers_first, std::size_t tail) {
+  if (headers_first) (void)co_await call.send_headers({{"x-head", "1"}});
+  call.set_trailers({{"x-tail", std::string(tail, 't')}});
+  co_return tail != 0 ? status{} : status{code::aborted, std::string(20'000, 'm')};
+}
+
+TEST_F(grpc_server, a_status_beyond_the_clients_limit_keeps_its_code) {
+  on_chat([](server_call& call) { return fail_at_length(call, false, 0); });
+  for (const auto& type : {plain, web}) {
+    const auto got = ask_chat(type, "");
+    EXPECT_EQ(got.field("grpc-status"), "10");
+    EXPECT_TRUE(got.field("grpc-message").contains("more than the client takes"));
+  }
+  on_chat([](server_call& call) { return fail_at_length(call, true, 0); });
+  const auto got = ask_chat(plain, "");
+  EXPECT_EQ(got.field("x-head"), "1");
+  EXPECT_EQ(value_of(got.trailers, "grpc-status"), "10");
+}
+
+TEST_F(grpc_server, trailing_metadata_beyond_the_clients_limit_is_no_success) {
+  on_chat([](server_call& call) { return fail_at_length(call, true, 20'000); });
+  const auto got = ask_chat(plain, "");
+  EXPECT_EQ(value_of(got.trailers, "grpc-status"), "8");
+}
+
+task<status> boast(server_call& call, bool heed) {
+  auto sent = co_await call.send_headers({{"x-head", std::string(20'000, 'h')}});
+  EXPECT_FALSE(sent);
+  if (heed) co_return std::move(sent).error();
+  auto written = co_await call.write(text_message{"m"});
+  EXPECT_FALSE(written);
+  co_return status{};
+}
+
+TEST_F(grpc_server, initial_metadata_beyond_the_clients_limit_is_resource_exhausted) {
+  for (const bool heed : {true, false})
+    for (const auto& type : {plain, web}) {
+      on_chat([=](server_call& call) { return boast(call, heed); });
+      const auto got = ask_chat(type, "");
+      EXPECT_EQ(got.field("grpc-status"), "8");
+      EXPECT_EQ(got.body, "");
+    }
+}
+
+// One message and no more
+// -----------------------------------------------------------------------------
+
+task<status> take_one(server_call& call) {
+  auto request = co_await read_single<google::protobuf::StringValue>(call);
+  if (!request) co_return std::move(request).error();
+  co_return co_await write_reply(call, std::move(request));
+}
+
+TEST_F(grpc_server, requests_that_are_not_one_are_unimplemented) {
+  calls.on(echo_method, take_one);
+  google::protobuf::StringValue hello;
+  hello.set_value("hello");
+  const std::string message = framed(0, hello.SerializeAsString());
+  for (const auto& type : {plain, web}) {
+    EXPECT_EQ(ask(post("/t.S/Echo", type), "").field("grpc-status"), "12");
+    EXPECT_EQ(ask(post("/t.S/Echo", type), message + message).field("grpc-status"), "12");
+    EXPECT_EQ(cut(ask(post("/t.S/Echo", type), message).body).front().second,
+              hello.SerializeAsString());
+  }
 }
 
 // Deadlines
