@@ -1,6 +1,7 @@
 // Links: weft_rpc_native_wire weft_rpc_core
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <weft/rpc/core/compression.hpp>
 #include <weft/rpc/native/wire/call_parser.hpp>
@@ -16,7 +17,8 @@ using namespace weft::rpc::native::wire;
 constexpr parse_limits limits{.max_message = 64 * 1024, .max_metadata = 4 * 1024};
 
 struct outcome {
-  std::size_t events = 0, message_bytes = 0;
+  std::size_t events = 0;
+  std::string messages;
   bool failed = false;
   friend bool operator==(const outcome&, const outcome&) = default;
 };
@@ -35,7 +37,7 @@ outcome parse(call_parser::side from, bytes input, std::size_t step) {
       if (!*event) break;
       ++seen.events;
       if (auto* m = std::get_if<received_message>(&**event)) {
-        seen.message_bytes += m->content.size();
+        seen.messages += m->content.flatten().text();
         if (m->content.size() > limits.max_message) __builtin_trap();
         if (m->algorithm != rpc::compression::identity) {
           auto plain = rpc::decompress(m->algorithm, m->content, limits.max_message);

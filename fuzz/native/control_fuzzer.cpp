@@ -1,33 +1,41 @@
 // Links: weft_rpc_native_wire weft_rpc_core
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <weft/rpc/native/wire/control.hpp>
 
-// First byte: how the input is split. Both ways of splitting must agree; what parses must encode.
+// First byte: how the input is split. Both ways of splitting must agree; what was understood,
+// encoded again, is understood the same.
 
 namespace {
 
 using namespace weft;
 using namespace weft::rpc::native::wire;
 
-std::pair<std::size_t, bool> parse(bytes input, std::size_t step) {
+struct outcome {
+  std::vector<control_event> events;
+  bool failed = false;
+  friend bool operator==(const outcome&, const outcome&) = default;
+};
+
+outcome parse(bytes input, std::size_t step) {
   control_parser parser;
-  std::size_t events = 0;
-  std::vector<std::byte> again;
+  outcome seen;
   while (!input.empty()) {
     const std::size_t count = std::min(step, input.size());
     parser.push(input.first(count));
     input = input.subspan(count);
     while (true) {
       auto event = parser.next();
-      if (!event) return {events, false};
+      seen.failed = !event;
+      if (seen.failed) return seen;
       if (!*event) break;
-      ++events;
-      append(again, **event);
+      seen.events.push_back(std::move(**event));
     }
   }
-  return {events, true};
+  return seen;
 }
 
 }  // namespace
@@ -35,6 +43,10 @@ std::pair<std::size_t, bool> parse(bytes input, std::size_t step) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const bytes input{reinterpret_cast<const std::byte*>(data) + 1, size - 1};
-  if (parse(input, size) != parse(input, 1 + data[0])) __builtin_trap();
+  const outcome seen = parse(input, size);
+  if (!(parse(input, 1 + data[0]) == seen)) __builtin_trap();
+  std::vector<std::byte> again;
+  for (const auto& event : seen.events) append(again, event);
+  if (parse(again, size).events != seen.events) __builtin_trap();
   return 0;
 }

@@ -11,7 +11,7 @@
 
 #include <weft/quic/core/endpoint.hpp>
 
-#include "feeder.hpp"
+#include "../feeder.hpp"
 
 namespace {
 
