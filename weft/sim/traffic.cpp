@@ -98,8 +98,7 @@ void traffic_end::start_plan() {
     if (const auto& d = plan_.datagrams[i]; d.by_server == server)
       later(d.start, [this, i, size = d.size] { send_datagram(i, size); });
   for (const auto& [when, by_server] : plan_.key_updates)
-    if (by_server == server)
-      later(when, [this] { update_keys(); });
+    if (by_server == server) later(when, [this] { update_keys(); });
 }
 
 void traffic_end::update_keys() {
