@@ -117,8 +117,8 @@ class stream {
   bool reset_sent_ = false;  // our RESET_STREAM, asked for by us or by the peer
   bool finish_asked_ = false;
   bool fin_sent_ = false;
-  bool fin_acked_ = false;     // noticed only when it came without news of bytes
-  bool drained_ = false;       // the peer has acknowledged everything, FIN included
+  bool fin_acked_ = false;  // noticed only when it came without news of bytes
+  bool drained_ = false;    // the peer has acknowledged everything, FIN included
   bool drain_watched_ = false;
   bool flow_blocked_ = false;  // waits for MAX_STREAM_DATA
   bool fin_alone_ = false;     // in a frame without bytes
