@@ -200,6 +200,8 @@ void h3_connection::feed(h3_stream& stream, result<slice> arrived) {
 }
 
 void h3_connection::feed_ready(const h3_stream_ptr& stream) {
+  // A handler that starts in the middle of `dispatch` reads what came with its head.
+  if (!events_.empty()) dispatch();
   while (!over_ && session_->is_receiving(stream->id)) {
     if (stream->user && !stream->user->wants_more()) return;
     auto arrived = stream->stream.try_read();

@@ -90,8 +90,9 @@ task<result<slice>> h3_exchange::read() {
     if (!arrived && arrived.error() == errc::cancelled && !failure_)
       co_return std::unexpected{std::move(arrived).error()};
     if (failure_) continue;
-    on->feed(*stream, std::move(arrived));
+    on->feed(*stream, arrived);
     if (!stream->user) co_return fail(errc::closed, layer::http, "the exchange was destroyed");
+    if (!arrived && !ended_ && !failure_) failure_ = std::move(arrived).error();
   }
 }
 
@@ -108,8 +109,9 @@ task<result<>> h3_exchange::receive_head() {
     if (!arrived && arrived.error() == errc::cancelled && !failure_)
       co_return std::unexpected{std::move(arrived).error()};
     if (failure_) continue;
-    on->feed(*stream, std::move(arrived));
+    on->feed(*stream, arrived);
     if (!stream->user) co_return fail(errc::closed, layer::http, "the exchange was destroyed");
+    if (!arrived && !failure_) failure_ = std::move(arrived).error();
   }
 }
 
