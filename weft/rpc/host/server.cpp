@@ -78,7 +78,6 @@ weft::result<> server::impl::prepare() {
   setup->endpoint.socket = options.socket;
   setup->endpoint.loop = options.loop;
   setup->endpoint.core.memory = setup->memory;
-  setup->endpoint.group = std::make_shared<quic::shard_group>();
   if (auto filled =
           tls::fill_random(std::as_writable_bytes(std::span{setup->endpoint.core.secret}));
       !filled)
@@ -102,6 +101,8 @@ weft::result<> server::impl::bind(const address& wanted) {
   const bool shared = on.size() > 1;
   weft::result<> listening;
   for (int attempt = 0; attempt < port_attempts; ++attempt) {
+    // An endpoint that was given up leaves its group only once the loop runs.
+    setup->endpoint.group = std::make_shared<quic::shard_group>();
     listening = shards[0]->listen(wanted, shared);
     const bool taken = !listening && listening.error().detail() == EADDRINUSE;
     if (!taken || wanted.port() != 0) break;
