@@ -64,6 +64,10 @@ class connection_impl final : public connection, public route_target, public tim
   std::vector<std::uint64_t>& ids() noexcept { return ids_; }
   std::vector<initial_id>& initial_ids() noexcept { return initial_ids_; }
   void add_initial_id(const ngtcp2_cid& id);
+  /// Whether the current path surely leads to the peer: no limit of amplification holds on it.
+  bool path_proven() const noexcept {
+    return !server_ || (handshake_complete_ && !validating_ && path_ == known_path_);
+  }
   void trace(std::string_view text) noexcept;
 
   // connection ------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ void endpoint::impl::handle_datagram(const ngtcp2_path& native, const path& from
   if (auto* target = find(from, datagram, header, verdict)) {
     if (target->live)
       return static_cast<connection_impl*>(target)->receive(native, from, mark, datagram, now);
-    return hub.answer_late(*static_cast<closing_record*>(target));
+    return hub.answer_late(*static_cast<closing_record*>(target), from, datagram.size());
   }
   if (verdict == NGTCP2_ERR_VERSION_NEGOTIATION) {
     // RFC 9000 §5.2.2: only for datagrams as long as a first one has to be.

@@ -194,6 +194,72 @@ TEST(Hostile, ClosedConnectionAnswersEverMoreRarely) {
   EXPECT_EQ(p.server_endpoint->stats().stateless_resets, 0u);
 }
 
+TEST(Hostile, ClosedConnectionDoesNotAmplifyToAForgedAddress) {
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.handshake();
+  p.run(2s);
+  // A copy of a small packet comes from somewhere else, and faster than the original.
+  const address victim = far(66, 6666);
+  std::size_t from_victim = 0, to_victim = 0;
+  bool everything = false;  // what the server says reaches the client
+  p.tamper = [&](flight& f) {
+    if (!f.to_server) {
+      if (f.where.local == victim) to_victim += f.data.size();
+      return everything && f.where.local != victim;
+    }
+    if (from_victim > 0) return true;
+    from_victim = f.data.size();
+    f.where.remote = victim;
+    return true;
+  };
+  stream* s = p.client->open_stream(true).value();
+  ASSERT_TRUE(s->write(slice::copy("a small one")));
+  EXPECT_TRUE(p.run_until([&] { return p.server->current_path().remote == victim; }, 100ms));
+  p.server->close(7, "gone", p.now);
+  const auto go_on = [&] {
+    for (int i = 0; i < 5; ++i, p.run(1ms)) (void)s->write(slice::copy("still there?"));
+  };
+  go_on();
+  EXPECT_GT(to_victim, 0u);
+  EXPECT_LE(to_victim, 3 * from_victim);
+  // The client sends from where it is, and is told there.
+  everything = true;
+  go_on();
+  EXPECT_TRUE(has(p.client_events, kind::closed));
+  EXPECT_EQ(p.client->close_reason().detail(), 7u);
+  EXPECT_LE(to_victim, 3 * from_victim);
+}
+
+TEST(Hostile, ClosedConnectionAnswersAForgedDatagramWithAtMostThriceItsSize) {
+  pair p;
+  p.handshake();
+  std::vector<flight> late;
+  p.tamper = [&](flight& f) {
+    if (f.to_server) late.push_back(f);
+    return false;
+  };
+  p.client->ping(p.now);
+  p.run(1ms);
+  ASSERT_EQ(late.size(), 1u);
+  p.server->close(1, std::string(400, 'x'), p.now);
+  const auto answer_to = [&](const address& from) {
+    while (p.server_endpoint->poll_transmit(p.buffer, p.now)) {
+    }
+    late[0].where.remote = from;
+    p.server_endpoint->handle_datagrams(late[0].where, ecn::not_ect, late[0].data, late[0].segment,
+                                        p.now);
+    const auto answer = p.server_endpoint->poll_transmit(p.buffer, p.now);
+    if (answer) {
+      EXPECT_EQ(answer->path.remote, from);
+    }
+    return answer ? answer->size : 0;
+  };
+  ASSERT_LT(late[0].data.size(), 100u);
+  EXPECT_EQ(answer_to(far(66, 6666)), 0u);
+  EXPECT_GT(answer_to(p.way.local), 400u);
+}
+
 // Memory ------------------------------------------------------------------------------------------
 
 TEST(Memory, BudgetBoundsWhatSlowReadersHoldAndNobodyStarves) {

@@ -187,6 +187,7 @@ void hub::bury(connection_impl& gone, std::vector<std::uint8_t> packet, time_poi
     record->ids = std::move(gone.ids());
     record->initial_ids = std::move(gone.initial_ids());
     record->where = gone.current_path();
+    record->proven = gone.path_proven();
     record->packet = std::move(packet);
     for (const auto id : record->ids) routes.replace(id, *record);
     for (const auto& id : record->initial_ids)
@@ -210,11 +211,16 @@ void hub::forget(closing_record& record) noexcept {
   graves.erase(&record);
 }
 
-void hub::answer_late(closing_record& record) {
-  // RFC 9000 §10.2.1: limit the rate; after 1, 2, 4, 8, … packets.
-  if (record.packet.empty() || ++record.received < record.answer_at) return;
+void hub::answer_late(closing_record& record, const path& from, std::size_t size) {
+  if (record.packet.empty()) return;
+  // Nobody but the sender, who need not be where the connection was when it ended, is answered; and
+  // with what its own datagram allows (RFC 9000 §10.2.1), unless that is where the peer surely is.
+  const bool proven = record.proven && from == record.where;
+  if (!proven && record.packet.size() > 3 * size) return;
+  // The rate is limited, too (there): after 1, 2, 4, 8, … packets.
+  if (++record.received < record.answer_at) return;
   record.answer_at *= 2;
-  send(record.where, record.packet);
+  send(from, record.packet);
 }
 
 }  // namespace weft::quic::core::detail

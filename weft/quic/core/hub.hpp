@@ -100,6 +100,7 @@ struct closing_record final : route_target, timer_node {
   std::vector<std::uint64_t> ids;
   std::vector<initial_id> initial_ids;
   path where;
+  bool proven = false;  ///< that `where` leads to the peer (RFC 9000 §8)
   std::vector<std::uint8_t> packet;
   std::uint32_t received = 0;
   std::uint32_t answer_at = 1;
@@ -161,7 +162,8 @@ class hub {
   /// Takes over the ids of a connection that ended, until `until`.
   void bury(connection_impl& gone, std::vector<std::uint8_t> packet, time_point until);
   void forget(closing_record& record) noexcept;
-  void answer_late(closing_record& record);
+  /// Answers a datagram of `size` bytes for a connection that ended.
+  void answer_late(closing_record& record, const path& from, std::size_t size);
 
   endpoint_options options;
   connection_id_mask mask;
