@@ -47,7 +47,10 @@ std::string decode(std::string_view text, bool plus_is_space) {
 }  // namespace
 
 std::string encode_message(std::string_view text) {
-  return encode(text, [](char c) { return c >= ' ' && c <= '~' && c != '%'; });
+  std::string encoded = encode(text, [](char c) { return c >= ' ' && c <= '~' && c != '%'; });
+  if (encoded.ends_with(' ')) encoded.replace(encoded.size() - 1, 1, "%20");
+  if (encoded.starts_with(' ')) encoded.replace(0, 1, "%20");
+  return encoded;
 }
 
 std::string decode_message(std::string_view text) {

@@ -6,7 +6,8 @@
 
 namespace weft::rpc::http::wire {
 
-/// As `grpc-message` travels: all but 0x20–0x24 and 0x26–0x7E escaped.
+/// As `grpc-message` travels: all but 0x20–0x24 and 0x26–0x7E escaped, and a space at either end,
+/// which no field value may have (RFC 9110 §5.5).
 std::string encode_message(std::string_view text);
 /// Never fails: what is no escape stays as it is.
 std::string decode_message(std::string_view text);

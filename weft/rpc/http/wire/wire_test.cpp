@@ -154,6 +154,14 @@ TEST(percent, grpc_message_escapes_what_is_not_printable_and_the_sign_itself) {
             "100% of \"caf\xc3\xa9\"\r\n~\x7f");
 }
 
+TEST(percent, messages_have_no_space_at_their_ends) {
+  for (const std::string text : {" ", "  ", " a", "a ", "  a b  "}) {
+    const std::string encoded = encode_message(text);
+    EXPECT_FALSE(encoded.starts_with(' ') || encoded.ends_with(' ')) << encoded;
+    EXPECT_EQ(decode_message(encoded), text);
+  }
+}
+
 TEST(percent, decoding_never_fails) {
   EXPECT_EQ(decode_message("%"), "%");
   EXPECT_EQ(decode_message("%4"), "%4");
