@@ -53,7 +53,10 @@ void connection_impl::end_silent_streams(time_point now) {
   while (stream* s = stopping_.front()) {
     if (silent_at(*s) > now) return;
     stopping_.erase(*s);
-    if (s->can_send() && !s->reset_sent_ && !s->drained_) {
+    // Bytes are enough: a lone FIN that is sent again together with them is acknowledged without
+    // news of it, and one that is lost yet is the library's to send.
+    const bool all_sent = s->fin_sent_ && s->send_buffered_ == 0;
+    if (s->can_send() && !s->reset_sent_ && !all_sent) {
       s->stopped_at_ = to_native(now);
       stopping_.push_back(*s);
       continue;

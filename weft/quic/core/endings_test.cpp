@@ -99,6 +99,24 @@ struct late_stop : pair {
     mtu = 1400;  // so that there are several datagrams
     handshake();
   }
+  /// The answer's beginning arrives after its end.
+  void answer_and_stop(stream& near, stream& far) {
+    EXPECT_TRUE(near.write(slice::copy(pattern(12'000))));
+    EXPECT_TRUE(near.finish());
+    tamper = [first = true](flight& f) mutable {
+      if (f.to_server && std::exchange(first, false)) f.at += 500us;
+      return true;
+    };
+    run(1200us);
+    EXPECT_FALSE(far.fin_received());
+    tamper = [first = true](flight& f) mutable {
+      if (!f.to_server && std::exchange(first, false)) f.at += 30ms;
+      return true;
+    };
+    far.stop_sending(5);
+    settle();
+    tamper = nullptr;
+  }
   stream* stop_one(bool both_ways) {
     stream* near = client->open_stream(both_ways).value();
     EXPECT_TRUE(near->write(slice::copy(pattern(12'000))));
@@ -134,6 +152,33 @@ TEST(Endings, StopSendingWhileTheEndWaitsOutOfOrderClosesTheStream) {
     EXPECT_TRUE(p.run_until([&] { return p.accepted.back()->closed(); }, 5s));
     EXPECT_TRUE(near->closed());
   }
+}
+
+TEST(Endings, FinAcknowledgedTogetherWithBytesLetsAStoppedStreamClose) {
+  late_stop p;
+  stream* far = p.server->open_stream(true).value();
+  ASSERT_TRUE(far->write(slice::copy("question, ")));
+  p.run(50ms);
+  ASSERT_EQ(p.from_server.size(), 1u);
+  stream* near = p.from_server[0];
+  // Bytes and the FIN after them are lost. Later packets tell of both at once, so that they go out
+  // again as one frame.
+  p.tamper = [](flight& f) { return f.to_server; };
+  ASSERT_TRUE(far->write(slice::copy("the rest")));
+  p.run(2ms);
+  ASSERT_TRUE(far->finish());
+  p.run(2ms);
+  p.tamper = nullptr;
+  stream* other = p.server->open_stream(false).value();
+  for (int i = 0; i < 5; ++i, p.run(1ms)) ASSERT_TRUE(other->write(slice::copy("later")));
+  p.run(100ms);
+  EXPECT_EQ(read_all(*near), "question, the rest");
+  EXPECT_TRUE(near->at_end());
+  EXPECT_EQ(far->unacknowledged(), 0u);
+  p.answer_and_stop(*near, *far);
+  p.run(100ms);
+  EXPECT_EQ(near->unacknowledged(), 0u);
+  EXPECT_TRUE(p.run_until([&] { return far->closed(); }, 5s));
 }
 
 TEST(Endings, StopSendingWhileTheEndWaitsOutOfOrderKeepsAllCredit) {
