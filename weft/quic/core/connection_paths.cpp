@@ -34,7 +34,7 @@ path connection_impl::named(path where) const noexcept {
 /// probes' time passes without anything that leaves or enters it, and no timer of a probe runs. The
 /// library does not show that timer, but its pauses double, so one that runs goes off before long.
 time_point connection_impl::stuck_at(time_point now) noexcept {
-  const bool matters = !nothing_queued() || (server_ && validating_);
+  const bool matters = !server_ || !nothing_queued() || validating_;
   if (!confirmed_ || !matters || ngtcp2_conn_get_cwnd_left2(native_) > 0)
     return full_since_ = never;
   ngtcp2_conn_info info;

@@ -174,8 +174,8 @@ TEST(Paths, TrainsAreTrainsAgainAfterARebinding) {
 }
 
 /// Pings from the client's new port, of which none is answered with more than acknowledgements.
-void ping_for(pair& p, duration length) {
-  for (const time_point end = p.now + length; p.now < end; p.run(100ms)) p.client->ping(p.now);
+void ping_for(pair& p, duration length, duration pause = 100ms) {
+  for (const time_point end = p.now + length; p.now < end; p.run(pause)) p.client->ping(p.now);
 }
 
 TEST(Paths, AWindowLostToARebindingDoesNotSilenceTheServer) {
@@ -202,6 +202,40 @@ TEST(Paths, AWindowLostToARebindingDoesNotSilenceTheServer) {
   for (int i = 0; i < 100 && !arrived(); ++i) ping_for(p, 100ms);
   ASSERT_TRUE(arrived());
   EXPECT_TRUE(p.received[p.from_server[0]] == pattern(1'000'000));
+}
+
+/// It only reads, so it has nothing to send but answers to challenges and pings.
+TEST(Paths, AWindowLostToPathResponsesDoesNotSilenceAReadingClient) {
+  auto config = client_defaults();
+  config.transport.keep_alive = 1s;
+  pair p{config};
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1200;  // two lost answers fill the smallest window
+  p.delay = 10ms;
+  p.handshake();
+  p.run(2s);
+  rebinding translator{p};
+  const auto through = p.tamper;
+  bool lossy = true;
+  p.tamper = [&](flight& f) {
+    return through(f) && !(lossy && f.to_server && f.data.size() > 999);
+  };
+  const auto full = [&] {
+    const auto stats = p.client->stats();
+    return stats.bytes_in_flight >= stats.congestion_window;
+  };
+  for (int i = 0; i < 20 && !full(); ++i) {
+    translator.rebind();
+    ping_for(p, 50ms, 50ms);
+  }
+  ASSERT_TRUE(full());
+  stream* s = p.server->open_stream(false).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(100'000))));
+  ASSERT_TRUE(s->finish());
+  p.run(10s);
+  lossy = false;
+  const auto arrived = [&] { return !p.from_server.empty() && p.from_server[0]->at_end(); };
+  EXPECT_TRUE(p.run_until(arrived, 15s));
 }
 
 }  // namespace
