@@ -13,7 +13,7 @@ bool shard_group::join(std::uint8_t shard, std::function<void()> wake) {
   const std::lock_guard lock{mutex_};
   auto& place = members_[shard];
   if (place) return false;
-  place.emplace().wake = std::move(wake);
+  place = member{.wake = std::move(wake), .letters = {}, .bytes = 0};
   return true;
 }
 
