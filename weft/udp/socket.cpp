@@ -115,6 +115,20 @@ result<address> bind_to(int fd, int family, const address& local) {
   return from_socket_address(name);
 }
 
+/// A port that is ours alone to share. Asked for any port, the kernel gives a socket with
+/// SO_REUSEPORT now and then one that another server of the same user shares already. So one
+/// without it takes the port, and lets `fd` join.
+result<address> bind_to_new_port(int fd, int family, const address& local) {
+  const int holder = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (holder < 0) return cannot_open("socket", local, errno);
+  const open_file owner{holder};
+  if (family == AF_INET6) set(holder, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  const auto held = bind_to(holder, family, local);
+  if (!held) return held;
+  if (!set(holder, SOL_SOCKET, SO_REUSEPORT, 1)) return cannot_open("SO_REUSEPORT", *held, errno);
+  return bind_to(fd, family, *held);
+}
+
 std::unexpected<error> closed() {
   return fail(errc::closed, layer::udp, "the socket is closed");
 }
@@ -161,7 +175,8 @@ result<socket> socket::open(io::shard& shard, const address& local, const option
   if (opts.reuse_port && !set(fd, SOL_SOCKET, SO_REUSEPORT, 1))
     return cannot_open("SO_REUSEPORT", where, errno);
   const auto given = configure(fd, family, opts);
-  const auto bound = bind_to(fd, family, where);
+  const bool new_port = opts.reuse_port && where.port() == 0;
+  const auto bound = new_port ? bind_to_new_port(fd, family, where) : bind_to(fd, family, where);
   if (!bound) return std::unexpected{bound.error()};
   return socket{
       std::make_unique<impl>(shard.get_executor(), owner.release(), family, *bound, given, opts)};

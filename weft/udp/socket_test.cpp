@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -436,6 +437,20 @@ TEST(udp_socket, reuse_port_lets_shards_share_a_port) {
   socket first = open_or_die(shard, loopback4, {.reuse_port = true});
   socket second = open_or_die(shard, first.local_address(), {.reuse_port = true});
   EXPECT_EQ(first.local_address(), second.local_address());
+}
+
+TEST(udp_socket, a_new_port_to_share_is_nobody_elses) {
+  io::shard shard;
+  for (const auto& any_port : {loopback4, any6}) {
+    std::vector<socket> servers;
+    std::set<std::uint16_t> ports;
+    for (int i = 0; i < 400; ++i) {
+      servers.push_back(open_or_die(shard, any_port, {.reuse_port = true}));
+      EXPECT_TRUE(ports.insert(servers.back().local_address().port()).second) << i;
+      // Others may still join it.
+      socket second = open_or_die(shard, servers.back().local_address(), {.reuse_port = true});
+    }
+  }
 }
 
 TEST(udp_socket, peers_that_refuse_are_never_fatal) {
