@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,12 +19,25 @@ enum class carrier : std::uint8_t {
   tls_tcp,          ///< TLS 1.3 over TCP
 };
 
+/// How a channel's calls are written. All are understood by every weft server.
+enum class protocol : std::uint8_t {
+  native,    ///< weft's own
+  grpc,      ///< over HTTP/3 on QUIC, over HTTP/2 on the other carriers
+  grpc_web,  ///< as gRPC, without HTTP trailers
+  connect,   ///< over HTTP as gRPC is; unary calls are plain requests
+};
+
 struct channel_options {
   tls::trust trust = tls::trust::system_roots();
   /// Checked against the certificate; empty: the host of the target.
   std::string server_name;
   std::shared_ptr<const tls::credentials> identity;  ///< mutual TLS
   rpc::carrier carrier = rpc::carrier::quic;
+  rpc::protocol protocol = rpc::protocol::native;
+  /// The form of messages over HTTP.
+  rpc::codec codec = rpc::codec::proto;
+  /// Connect: call methods without side effects by GET, which caches understand.
+  bool connect_get = false;
   rpc::limits limits{};
   quic::transport_options transport{};
   /// Small unary calls may share long-lived streams instead of opening one each. One-way calls

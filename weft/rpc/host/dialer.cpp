@@ -7,6 +7,8 @@
 #include <asio/ip/basic_resolver.hpp>
 #include <asio/ip/udp.hpp>
 
+#include <weft/rpc/connect/session.hpp>
+#include <weft/rpc/grpc/session.hpp>
 #include <weft/rpc/host/one_stream.hpp>
 
 namespace weft::rpc::detail {
@@ -101,15 +103,18 @@ task<weft::result<link>> dialer::dial_quic(address to, bool early, duration pati
     endpoint_.emplace(std::move(*opened));
   }
   const bool one = options_.carrier == carrier::quic_one_stream;
-  quic::client_config config{
-      .tls = tls_options({std::string{one ? native::alpn_one_stream : native::alpn}}),
-      .transport = options_.transport,
-      .resume = resumption_,
-      .early_data = early && !one && !resumption_.empty()};
+  const bool http = speaks_http();
+  const std::string_view alpn = one ? (http ? alpn_h2_one_stream : native::alpn_one_stream)
+                                    : (http ? weft::http::alpn_h3 : native::alpn);
+  quic::client_config config{.tls = tls_options({std::string{alpn}}),
+                             .transport = options_.transport,
+                             .resume = resumption_,
+                             .early_data = early && !one && !http && !resumption_.empty()};
   config.transport.handshake_timeout = patience;
   const bool with_early_data = config.early_data;
   auto connection = co_await endpoint_->connect(to, to_.host, std::move(config));
   if (!connection) co_return std::unexpected{std::move(connection).error()};
+  if (!one && http) co_return open_http(weft::http::open_h3(std::move(*connection), shard_, {}));
   if (!one) {
     link made{native::open(std::move(*connection), shard_, session_options()), nullptr,
               with_early_data, with_early_data};
@@ -123,6 +128,12 @@ task<weft::result<link>> dialer::dial_quic(address to, bool early, duration pati
   const transport_info info{"quic-one-stream", shared->current_path().local,
                             shared->current_path().remote, session.group, session.cipher};
   auto* beneath = shared.get();
+  if (http) {
+    link made = open_http(weft::http::open_h2(one_stream(std::move(shared), std::move(*stream)),
+                                              http_info(info, session.peer_subject), shard_, {}));
+    made.connection = beneath;
+    co_return made;
+  }
   co_return link{native::open(one_stream(std::move(shared), std::move(*stream)), info, shard_,
                               session_options()),
                  beneath, false};
@@ -130,7 +141,8 @@ task<weft::result<link>> dialer::dial_quic(address to, bool early, duration pati
 
 task<weft::result<link>> dialer::dial_tcp(address to, duration patience) {
   if (!connector_) {
-    auto made = tcp::connector::make(tls_options({std::string{native::alpn}}));
+    const std::string_view alpn = speaks_http() ? weft::http::alpn_h2 : native::alpn;
+    auto made = tcp::connector::make(tls_options({std::string{alpn}}));
     if (!made) co_return std::unexpected{std::move(made).error()};
     connector_.emplace(std::move(*made));
   }
@@ -139,7 +151,28 @@ task<weft::result<link>> dialer::dial_tcp(address to, duration patience) {
   const tcp::stream& from = **stream;
   const transport_info info{"tls-tcp", from.local_address(), from.remote_address(),
                             from.session().group, from.session().cipher};
+  if (speaks_http()) {
+    std::string subject = from.session().peer_subject;
+    co_return open_http(
+        weft::http::open_h2(std::move(*stream), http_info(info, std::move(subject)), shard_, {}));
+  }
   co_return link{native::open(std::move(*stream), info, shard_, session_options()), nullptr, false};
+}
+
+link dialer::open_http(std::unique_ptr<weft::http::client_connection> connection) {
+  auto* beneath = connection->quic();
+  const rpc::http::client_options common{.limits = options_.limits,
+                                         .compressions = options_.accept,
+                                         .codec = options_.codec,
+                                         .authority = to_.text};
+  if (options_.protocol == protocol::connect) {
+    connect::client_options wanted{common};
+    wanted.use_get = options_.connect_get;
+    return {connect::open(std::move(connection), shard_, std::move(wanted)), beneath};
+  }
+  grpc::client_options wanted{common};
+  if (options_.protocol == protocol::grpc_web) wanted.dialect = grpc::dialect::grpc_web;
+  return {grpc::open(std::move(connection), shard_, std::move(wanted)), beneath};
 }
 
 void dialer::remember(const link& last) {

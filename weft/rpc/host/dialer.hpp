@@ -1,3 +1,4 @@
+// Internal: how a channel gets its connections.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include <weft/rpc/host/channel.hpp>
-#include <weft/rpc/native/session.hpp>
+#include <weft/rpc/host/session.hpp>
 #include <weft/tcp/connector.hpp>
 
 namespace weft::rpc::detail {
@@ -59,6 +60,9 @@ class dialer {
   task<weft::result<link>> dial_tcp(address to, duration patience);
   tls::client_options tls_options(std::vector<std::string> alpn) const;
   native::session_options session_options() const;
+  /// The channel's protocol on an HTTP connection.
+  link open_http(std::unique_ptr<weft::http::client_connection> connection);
+  bool speaks_http() const noexcept { return options_.protocol != protocol::native; }
 
   io::shard& shard_;
   target to_;

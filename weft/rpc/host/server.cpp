@@ -9,6 +9,7 @@
 #include <weft/quic/shard_group.hpp>
 #include <weft/rpc/describe.hpp>
 #include <weft/rpc/host/shard_server.hpp>
+#include <weft/rpc/services/reflection.hpp>
 #include <weft/tls/random.hpp>
 
 namespace weft::rpc {
@@ -61,6 +62,7 @@ struct server::impl {
   std::vector<std::function<std::shared_ptr<service_handler>(io::shard&)>> factories;
   std::vector<std::shared_ptr<detail::shard_server>> shards;
   address bound;
+  services::health told;
   std::shared_ptr<ending> end;
 };
 
@@ -74,6 +76,10 @@ weft::result<> server::impl::prepare() {
                           .client_trust = options.client_trust,
                           .early_data = options.early_data,
                           .key_log = options.key_log};
+  if (options.http) {
+    tls.alpn.emplace_back(weft::http::alpn_h3);
+    tls.alpn.emplace_back(detail::alpn_h2_one_stream);
+  }
   setup->quic = {.tls = tls, .transport = options.transport};
   setup->endpoint.socket = options.socket;
   setup->endpoint.loop = options.loop;
@@ -84,6 +90,7 @@ weft::result<> server::impl::prepare() {
     return filled;
   if (!options.tcp) return {};
   tls.alpn = {std::string{native::alpn}};
+  if (options.http) tls.alpn.emplace_back(weft::http::alpn_h2);
   auto made = tcp::server_tls::make(tls);
   if (!made) return std::unexpected{std::move(made).error()};
   setup->tls = std::move(*made);
@@ -93,8 +100,22 @@ weft::result<> server::impl::prepare() {
 weft::result<> server::impl::add_services(io::shard& shard, detail::shard_server& to) {
   for (const auto& make : factories)
     if (auto added = to.add(make(shard)); !added) return added;
-  if (!setup->options.describe) return {};
-  return to.add(describe::make_handler([&router = to.router()] { return router.services(); }));
+  const auto served = [&router = to.router()] { return router.services(); };
+  std::vector<std::shared_ptr<service_handler>> own;
+  if (setup->options.health) {
+    for (const service* each : served()) told.set(each->name, services::serving_status::serving);
+    own.push_back(told.make_handler(shard));
+  }
+  if (setup->options.reflection) {
+    own.push_back(services::make_reflection(services::reflection_version::v1, served));
+    own.push_back(services::make_reflection(services::reflection_version::v1alpha, served));
+  }
+  if (setup->options.describe) own.push_back(describe::make_handler(served));
+  for (auto& each : own) {
+    if (to.router().has(each->descriptor().name)) continue;  // the user's own
+    if (auto added = to.add(std::move(each)); !added) return added;
+  }
+  return {};
 }
 
 weft::result<> server::impl::bind(const address& wanted) {
@@ -163,6 +184,7 @@ void server::shutdown(duration grace, std::function<void()> done) {
   const bool first = !std::exchange(end->begun, true);
   if (!first && deadline >= end->deadline) return;
   end->deadline = deadline;
+  impl_->told.shut_down();
   for (std::size_t i = 0; i < impl_->shards.size(); ++i)
     impl_->on[i].post([shard = impl_->shards[i], end, first, deadline] {
       if (first)
@@ -170,6 +192,10 @@ void server::shutdown(duration grace, std::function<void()> done) {
       else
         shard->hurry(deadline);
     });
+}
+
+services::health& server::health() noexcept {
+  return impl_->told;
 }
 
 rpc::router& server::router(std::size_t shard) {

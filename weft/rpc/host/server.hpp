@@ -11,6 +11,7 @@
 #include <weft/rpc/handler.hpp>
 #include <weft/rpc/interceptor.hpp>
 #include <weft/rpc/router.hpp>
+#include <weft/rpc/services/health.hpp>
 #include <weft/tls/credentials.hpp>
 
 namespace weft::rpc {
@@ -25,6 +26,14 @@ struct server_options {
   quic::transport_options transport{};
   /// Also answer TLS 1.3 over TCP, on the same port number.
   bool tcp = true;
+  /// Also answer gRPC, gRPC-Web and Connect: over HTTP/3 on QUIC, over HTTP/2 on TLS/TCP.
+  bool http = true;
+  /// Web pages that may call from a browser, by origin ("https://app.example"); "*": any.
+  std::vector<std::string> origins{};
+  /// Answer gRPC's health checks: for the whole server and each service, until `shutdown`.
+  bool health = true;
+  /// Answer gRPC's server reflection, as grpcurl and buf ask it.
+  bool reflection = true;
   /// Bytes held for peers by all connections of this server.
   std::size_t memory_limit = std::size_t{1} << 30;
   /// What a compressed response may use, most wanted first.
@@ -41,8 +50,9 @@ struct server_options {
   std::function<void(std::string_view)> log{};
 };
 
-/// Serves services on every shard of a runtime: native protocol over QUIC, and over TLS/TCP on the
-/// same port. Create, `add`, `start`; the runtime runs it.
+/// Serves services on every shard of a runtime: the native protocol over QUIC, and over TLS/TCP on
+/// the same port, where also gRPC, gRPC-Web and Connect are understood. Create, `add`, `start`; the
+/// runtime runs it.
 ///
 /// Start it before the runtime runs, or, with one shard, on that shard. Destroying it ends all
 /// calls at once: after `shutdown` is done, when the runtime has stopped, or, with one shard, on
@@ -73,6 +83,9 @@ class server {
   /// with `unavailable`, closes, and calls `done` on shard 0. Thread-safe; later calls only
   /// shorten.
   void shutdown(duration grace, std::function<void()> done = {});
+
+  /// What health checks are told. Thread-safe.
+  services::health& health() noexcept;
 
   /// One shard's parts, for tests and figures; from that shard's thread.
   rpc::router& router(std::size_t shard);

@@ -32,7 +32,13 @@ transport_info info_of(const quic::connection& connection, std::string_view name
 shard_server::shard_server(io::shard& shard, std::shared_ptr<const server_setup> setup)
     : shard_{shard},
       setup_{std::move(setup)},
-      router_{shard, setup_->options.interceptors, setup_->log} {}
+      router_{shard, setup_->options.interceptors, setup_->log},
+      http_calls_{std::make_shared<rpc::http::server_core>(
+          shard, router_,
+          rpc::http::server_options{.limits = setup_->options.limits,
+                                    .compressions = setup_->options.compressions,
+                                    .memory = setup_->memory,
+                                    .origins = setup_->options.origins})} {}
 
 weft::result<> shard_server::add(std::shared_ptr<service_handler> handler) {
   return router_.add(std::move(handler));
@@ -84,9 +90,24 @@ task<> shard_server::accept_quic(self_ptr self) {
 }
 
 void shard_server::serve_quic(quic::connection connection) {
-  if (connection.session().alpn == native::alpn_one_stream)
+  const std::string_view chosen = connection.session().alpn;
+  if (chosen == native::alpn_one_stream || chosen == alpn_h2_one_stream)
     return spawn(await_stream(shared_from_this(), std::move(connection)));
-  adopt(native::serve(std::move(connection), shard_, router_, session_options()));
+  if (chosen == weft::http::alpn_h3)
+    return adopt(as_session(weft::http::serve_h3(std::move(connection), shard_, http_options(false),
+                                                 answer_requests(http_calls_))));
+  adopt(as_session(native::serve(std::move(connection), shard_, router_, session_options())));
+}
+
+void shard_server::serve_stream(std::unique_ptr<io::byte_stream> stream, bool http,
+                                const transport_info& info, std::string peer_subject) {
+  if (!http)
+    return adopt(as_session(native::serve(std::move(stream), info, std::move(peer_subject), shard_,
+                                          router_, session_options())));
+  const bool over_tcp = info.name == "tls-tcp";
+  adopt(as_session(weft::http::serve_h2(std::move(stream), http_info(info, std::move(peer_subject)),
+                                        shard_, http_options(over_tcp),
+                                        answer_requests(http_calls_))));
 }
 
 task<> shard_server::await_stream(self_ptr self, quic::connection connection) {
@@ -99,9 +120,9 @@ task<> shard_server::await_stream(self_ptr self, quic::connection connection) {
   self->shard_.disarm(alarm);
   const auto info = info_of(*shared, "quic-one-stream");
   std::string subject = shared->session().peer_subject;
-  self->adopt(native::serve(one_stream(std::move(shared), std::move(*stream)), info,
-                            std::move(subject), self->shard_, self->router_,
-                            self->session_options()));
+  const bool http = shared->session().alpn == alpn_h2_one_stream;
+  self->serve_stream(one_stream(std::move(shared), std::move(*stream)), http, info,
+                     std::move(subject));
 }
 
 task<> shard_server::accept_tcp(self_ptr self) {
@@ -112,8 +133,8 @@ task<> shard_server::accept_tcp(self_ptr self) {
     const transport_info info{"tls-tcp", from.local_address(), from.remote_address(),
                               from.session().group, from.session().cipher};
     std::string subject = from.session().peer_subject;
-    self->adopt(native::serve(std::move(*stream), info, std::move(subject), self->shard_,
-                              self->router_, self->session_options()));
+    const bool http = from.session().alpn == weft::http::alpn_h2;
+    self->serve_stream(std::move(*stream), http, info, std::move(subject));
   }
 }
 
@@ -123,27 +144,37 @@ native::session_options shard_server::session_options() const {
           .memory = setup_->memory};
 }
 
+weft::http::options shard_server::http_options(bool over_tcp) const {
+  weft::http::options made{.max_field_section = setup_->options.limits.max_metadata,
+                           .max_concurrent = setup_->options.limits.max_concurrent_calls,
+                           .memory = setup_->memory};
+  // RFC 7838: the same service, without TCP.
+  if (over_tcp)
+    made.alt_svc = "h3=\":" + std::to_string(endpoint_->local_address().port()) + "\"; ma=86400";
+  return made;
+}
+
 // Sessions
 // -------------------------------------------------------------------------------------------
 
-void shard_server::adopt(std::unique_ptr<native::server_session> session) {
-  auto* raw = session.get();
-  sessions_.push_back(std::move(session));
+void shard_server::adopt(std::unique_ptr<session> made) {
+  auto* raw = made.get();
+  sessions_.push_back(std::move(made));
   spawn(watch(shared_from_this(), raw));
 }
 
 // Does not hold the session: dropping it while it waits drops the wait.
-task<> shard_server::watch(self_ptr self, native::server_session* session) {
-  co_await session->finished();
+task<> shard_server::watch(self_ptr self, session* of) {
+  co_await of->finished();
   // Not from inside the session's own last words.
   co_await asio::post(asio::deferred);
-  self->sessions_.remove_if([&](const session_ptr& s) { return s.get() == session; });
+  self->sessions_.remove_if([&](const session_ptr& s) { return s.get() == of; });
   self->session_ended_.notify();
 }
 
 task<> shard_server::drain(held_session held) {
-  co_await held.session->drain();
-  held.session->close(stopped());
+  co_await held.held->drain();
+  held.held->close(stopped());
 }
 
 // Turns new connections away while running calls end.
@@ -152,7 +183,8 @@ task<> shard_server::refuse(self_ptr self, time_point deadline) {
 }
 
 void shard_server::end_sessions() noexcept {
-  for (const auto& session : std::list{sessions_}) session->close(stopped());
+  http_calls_->conclude_all(stopped());
+  for (const auto& each : std::list{sessions_}) each->conclude(stopped());
 }
 
 void shard_server::spawn(task<> work) {

@@ -1,3 +1,4 @@
+// Internal: a server's part on one shard.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 #include <optional>
 
 #include <weft/rpc/host/server.hpp>
-#include <weft/rpc/native/session.hpp>
+#include <weft/rpc/host/session.hpp>
 #include <weft/tcp/listener.hpp>
 
 namespace weft::rpc::detail {
@@ -46,31 +47,35 @@ class shard_server : public std::enable_shared_from_this<shard_server> {
 
  private:
   using self_ptr = std::shared_ptr<shard_server>;
-  using session_ptr = std::shared_ptr<native::server_session>;
+  using session_ptr = std::shared_ptr<session>;
 
   /// A session with what it needs to live.
   struct held_session {
     self_ptr owner;
-    session_ptr session;  // goes first
+    session_ptr held;  // goes first
   };
 
   static task<> accept_quic(self_ptr self);
   static task<> accept_tcp(self_ptr self);
   static task<> await_stream(self_ptr self, quic::connection connection);
-  static task<> watch(self_ptr self, native::server_session* session);
+  static task<> watch(self_ptr self, session* of);
   static task<> drain(held_session held);
   static task<> refuse(self_ptr self, time_point deadline);
   static task<> finish(self_ptr self, std::function<void()> done);
 
   void serve_quic(quic::connection connection);
-  void adopt(std::unique_ptr<native::server_session> session);
+  void adopt(std::unique_ptr<session> made);
+  void serve_stream(std::unique_ptr<io::byte_stream> stream, bool http, const transport_info& info,
+                    std::string peer_subject);
   void end_sessions() noexcept;
   void spawn(task<> work);
   native::session_options session_options() const;
+  weft::http::options http_options(bool over_tcp) const;
 
   io::shard& shard_;
   std::shared_ptr<const server_setup> setup_;
   rpc::router router_;
+  std::shared_ptr<rpc::http::server_core> http_calls_;
   std::optional<quic::endpoint> endpoint_;
   std::unique_ptr<tcp::listener> listener_;
   std::list<session_ptr> sessions_;

@@ -265,6 +265,8 @@ inline const tls::credentials& client_identity() {
 struct way {
   carrier over;
   bool lanes = false;
+  rpc::protocol protocol = rpc::protocol::native;
+  rpc::codec codec = rpc::codec::proto;
   constexpr operator carrier() const noexcept { return over; }
 };
 
@@ -278,6 +280,8 @@ class carriers : public testing::TestWithParam<way> {
     channel_options_.trust = tls::trust::pem(identity().certificate_pem()).value();
     channel_options_.carrier = GetParam().over;
     channel_options_.lanes = GetParam().lanes;
+    channel_options_.protocol = GetParam().protocol;
+    channel_options_.codec = GetParam().codec;
   }
   ~carriers() override {
     channel_.reset();
