@@ -138,8 +138,8 @@ class server_connection {
   virtual ~server_connection() = default;
   virtual const connection_info& info() const noexcept = 0;
   /// GOAWAY: requests the client starts from now on are rejected unprocessed. Completes when the
-  /// open exchanges have ended and what was sent is acknowledged or at least handed to TCP, or the
-  /// peer is gone.
+  /// open exchanges have ended and their responses are handed to TCP or, over QUIC, the client has
+  /// closed the connection, for which it is given a second; or when the peer is gone.
   virtual task<> drain() = 0;
   /// Ends open exchanges and the connection.
   virtual void close(give_up why, std::string_view reason) noexcept = 0;

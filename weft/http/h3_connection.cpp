@@ -12,10 +12,18 @@ using namespace std::chrono_literals;
 
 // A client that has sent a part of a request's head sends the rest soon.
 constexpr duration head_patience = 30s;
+// A client that was told GOAWAY closes once it has read its responses; closing before it has would
+// take from it what is still on its way.
+constexpr duration farewell_patience = 1s;
 constexpr std::int64_t unidirectional_bit = 2;  // RFC 9000 §2.1
 
 bool is_unidirectional(std::int64_t id) noexcept {
   return (id & unidirectional_bit) != 0;
+}
+
+/// The stream's own end, not its connection's.
+bool is_stream_reset(const error& why) noexcept {
+  return why == errc::reset && why.where() == layer::stream;
 }
 
 }  // namespace
@@ -98,10 +106,11 @@ task<> h3_connection::read_unidirectional(std::shared_ptr<h3_connection> self, q
     result<> done;
     if (arrived)
       done = self->session_->receive(id, *arrived, arrived->empty(), io::now());
-    else if (arrived.error() == errc::reset)
+    else if (is_stream_reset(arrived.error()))
       done = self->session_->receive_reset(id, arrived.error().detail());
     if (!done) co_return self->fail_with(done.error());
     self->dispatch();
+    self->leave_when_idle();
     if (last) co_return;
   }
 }
@@ -161,8 +170,9 @@ void h3_connection::watch(const h3_stream_ptr& stream) {
 
 void h3_connection::gave_up(const h3_stream_ptr& stream, const error& why) {
   if (over_) return;
-  if (why != errc::reset && why != errc::stopped) return;  // the connection tells all
-  if (why == errc::reset) {
+  const bool reset = is_stream_reset(why);
+  if (!reset && why != errc::stopped) return;  // the connection tells all
+  if (reset) {
     ++stats_.resets_received;
     if (auto done = session_->receive_reset(stream->id, why.detail()); !done)
       return fail_with(done.error());
@@ -190,7 +200,7 @@ void h3_connection::feed(h3_stream& stream, result<slice> arrived) {
   result<> done;
   if (arrived) {
     done = session_->receive(stream.id, *arrived, arrived->empty(), io::now());
-  } else if (arrived.error() == errc::reset) {
+  } else if (is_stream_reset(arrived.error())) {
     done = session_->receive_reset(stream.id, arrived.error().detail());
   } else if (!connection_.is_open()) {
     return shut(arrived.error());
@@ -416,6 +426,17 @@ task<result<std::unique_ptr<exchange>>> h3_connection::request(request_head head
 void h3_connection::maybe_idle() {
   if (!streams_.empty()) return;
   for (const auto& each : std::exchange(idle_, {})) each->notify();
+  leave_when_idle();
+}
+
+/// RFC 9114 §5.2: a client that was told to go closes when its requests are done.
+void h3_connection::leave_when_idle() {
+  if (over_ || side_ == end_of::server || !streams_.empty() || !session_->peer_going_away()) return;
+  shard_.at_end_of_turn([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->over_ || !self->streams_.empty()) return;
+    self->shut({errc::closed, layer::http, "the server is going away", to_h3(give_up::no_error)});
+  });
 }
 
 task<> h3_connection::drain() {
@@ -425,12 +446,24 @@ task<> h3_connection::drain() {
     session_->go_away();
     changed();
   }
-  while (!over_ && !streams_.empty()) {
-    auto told = std::make_shared<io::event>();
-    idle_.push_back(told);
-    const bool woken = co_await told->wait();
-    if (!woken) co_return;
-  }
+  while (!over_ && !streams_.empty())
+    if (!co_await wait_in(idle_)) co_return;
+  if (over_ || side_ == end_of::client) co_return;
+  io::timer alarm;
+  bool late = false;
+  shard_.arm(alarm, io::now() + farewell_patience, [&](time_point) {
+    late = true;
+    for (const auto& each : std::exchange(ended_, {})) each->notify();
+  });
+  while (!over_ && !late)
+    if (!co_await wait_in(ended_)) break;
+  shard_.disarm(alarm);
+}
+
+task<bool> h3_connection::wait_in(std::vector<std::shared_ptr<io::event>>& list) {
+  auto told = std::make_shared<io::event>();
+  list.push_back(told);
+  co_return co_await told->wait();
 }
 
 void h3_connection::close(give_up why, std::string_view reason) noexcept {
@@ -461,12 +494,9 @@ void h3_connection::shut(error why) noexcept {
 
 task<error> h3_connection::finished() {
   const auto self = shared_from_this();
-  while (!over_) {
-    auto told = std::make_shared<io::event>();
-    ended_.push_back(told);
-    const bool woken = co_await told->wait();
-    if (!woken) co_return error{errc::cancelled, layer::http, "the wait was cancelled"};
-  }
+  while (!over_)
+    if (!co_await wait_in(ended_))
+      co_return error{errc::cancelled, layer::http, "the wait was cancelled"};
   co_return *over_;
 }
 

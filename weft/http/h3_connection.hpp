@@ -101,6 +101,8 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   void obey();
   void forget_finished(const h3_stream_ptr& stream);
   void maybe_idle();
+  void leave_when_idle();
+  static task<bool> wait_in(std::vector<std::shared_ptr<io::event>>& list);
   result<std::unique_ptr<exchange>> begin_exchange(quic::stream s, request_head head, bool end,
                                                    std::uint8_t urgency);
 

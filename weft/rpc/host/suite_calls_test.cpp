@@ -151,7 +151,9 @@ WEFT_SUITE_TEST(calls, services_describe_themselves_to_json_clients) {
   EXPECT_TRUE(known.has_value()) << known.error().to_string();
   auto names = co_await call_json(t.channel(), *known,
                                   "weft.describe.v1.DescribeService/ListServices", "{}");
-  EXPECT_EQ(names.value_or(""), R"(["t.Suite","weft.describe.v1.DescribeService"])");
+  EXPECT_EQ(names.value_or(""), R"(["grpc.health.v1.Health","grpc.reflection.v1.ServerReflection",)"
+                                R"("grpc.reflection.v1alpha.ServerReflection","t.Suite",)"
+                                R"("weft.describe.v1.DescribeService"])");
 }
 
 // Interceptors

@@ -130,7 +130,7 @@ WEFT_SUITE_TEST(over_http, a_shutdown_lets_running_calls_end) {
   co_await t.settle();
   t.probe_->release(0);
   co_await t.until([&] { return outcome.has_value(); });
-  EXPECT_EQ(code_of(*outcome), code::ok);
+  EXPECT_EQ(code_of(*outcome), code::ok) << outcome->error().to_string();
 }
 
 WEFT_SUITE_TEST(over_http, a_shutdown_ends_calls_when_the_grace_is_over) {
@@ -139,7 +139,7 @@ WEFT_SUITE_TEST(over_http, a_shutdown_ends_calls_when_the_grace_is_over) {
   co_await t.until([&] { return t.probe_->holds.size() == 1; });
   t.server_->shutdown(30ms);
   co_await t.until([&] { return outcome.has_value(); });
-  EXPECT_EQ(code_of(*outcome), code::unavailable);
+  EXPECT_EQ(code_of(*outcome), code::unavailable) << outcome->error().to_string();
 }
 
 }  // namespace
