@@ -2,7 +2,6 @@
 
 #include <openssl/evp.h>
 #define XXH_STATIC_LINKING_ONLY  // the state of a running hash, on the stack
-#include <xxhash.h>
 
 #include <array>
 #include <asio/co_spawn.hpp>
@@ -20,6 +19,7 @@
 #include <weft/tcp/listener.hpp>
 #include <weft/udp/socket.hpp>
 
+#include "checksum.hpp"
 #include "peer.hpp"
 #include "settings.hpp"
 

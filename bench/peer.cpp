@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #define XXH_STATIC_LINKING_ONLY  // the state of a running hash, on the stack
-#include <xxhash.h>
 
 #include <array>
 #include <format>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "bench/v1/bench.weft.h"
+#include "checksum.hpp"
 #include "settings.hpp"
 #include "statistics.hpp"
 

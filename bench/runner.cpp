@@ -1,7 +1,5 @@
 #include "runner.hpp"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <asio/co_spawn.hpp>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <weft/rpc/host/channel.hpp>
 
 #include "bench/v1/bench.weft.h"
+#include "checksum.hpp"
 #include "settings.hpp"
 
 namespace weft::bench {
@@ -103,7 +102,7 @@ struct runner::impl {
 
   // Bulk ------------------------------------------------------------------------------------------
   task<weft::result<sample>> bulk(rpc::channel& via, const scenario& s, duration length) {
-    const std::string body = make_body(s.message);
+    const slice body = slice::adopt(make_body(s.message));
     const auto checksum = XXH3_64bits(body.data(), body.size());
     if (auto cleared = co_await collect(via); !cleared)
       co_return std::unexpected{std::move(cleared).error()};
@@ -113,7 +112,7 @@ struct runner::impl {
     if (!call) co_return std::unexpected{failed(call.error())};
     std::uint64_t sent = 0;
     for (; io::now() - start < length; ++sent)
-      if (auto written = co_await (*call)->write(rpc::outgoing{as_bytes(body)}, false); !written)
+      if (auto written = co_await (*call)->write(rpc::outgoing{body}, false); !written)
         co_return std::unexpected{failed(written.error())};
     if (auto ended = co_await (*call)->finish_writing(); !ended)
       co_return std::unexpected{failed(ended.error())};

@@ -60,7 +60,8 @@ class server_call {
   virtual task<result<std::optional<payload>>> read() = 0;
   /// Sends initial metadata now rather than with the first message. At most once, before `write`.
   virtual task<result<>> send_headers(const metadata& headers) = 0;
-  /// Sends one response message; completes when a bounded buffer has taken it.
+  /// Sends one response message; completes when a bounded buffer has taken it. Cancelled before,
+  /// it may have sent a part of the message: only the call's end can follow.
   virtual task<result<>> write(const outgoing& message) = 0;
   /// Trailing metadata, sent with the status.
   virtual void set_trailers(metadata trailers) = 0;
@@ -112,7 +113,8 @@ class client_call {
  public:
   virtual ~client_call() = default;
   /// Sends one request message; `last` also ends our side. Completes when a bounded buffer has
-  /// taken it. Fails with the call's status when that is already known.
+  /// taken it. Fails with the call's status when that is already known. Cancelled before, it may
+  /// have sent a part of the message: the call can only end.
   virtual task<result<>> write(const outgoing& message, bool last) = 0;
   /// Ends our side.
   virtual task<result<>> finish_writing() = 0;

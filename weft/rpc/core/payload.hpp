@@ -58,6 +58,9 @@ class outgoing {
   /// Bytes that are ready as they are.
   explicit outgoing(bytes ready) noexcept
       : message_{ready.data()}, size_{ready.size()}, write_{nullptr} {}
+  /// The same, without a copy where the protocol can keep a share of them until they are delivered.
+  explicit outgoing(const slice& ready) noexcept
+      : message_{ready.data()}, size_{ready.size()}, write_{nullptr}, shared_{&ready} {}
 
   /// Of the binary form.
   std::size_t size() const noexcept { return size_; }
@@ -68,6 +71,8 @@ class outgoing {
     else if (size_ != 0)
       std::memcpy(target, message_, size_);
   }
+  /// The bytes themselves, when they may be kept; null otherwise.
+  const slice* shared() const noexcept { return shared_; }
   /// The message as JSON; `internal` when it has no such form.
   result<std::string> json() const {
     if (!json_) return fail(code::internal, "this message has no JSON form");
@@ -79,6 +84,7 @@ class outgoing {
   std::size_t size_;
   writer write_;
   json_writer json_ = nullptr;
+  const slice* shared_ = nullptr;
 };
 
 }  // namespace weft::rpc

@@ -12,6 +12,7 @@
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
+#include <asio/experimental/awaitable_operators.hpp>
 
 #include <weft/rpc/host/channel.hpp>
 #include <weft/rpc/host/server.hpp>
@@ -191,19 +192,29 @@ class handler final : public service_handler {
   task<status> do_flood(server_call& call) {
     auto request = co_await read_single<text>(call);
     if (!request) co_return std::move(request).error();
-    const text block = value(std::string(64 * 1024, 'f'));
-    writer<text> replies{call};
+    const std::size_t size = 64 * 1024;
+    const slice block = slice::adopt(value(std::string(size, 'f')).SerializeAsString());
+    if (request->value() == "until told") co_return co_await flood_until_told(call, block);
     const std::size_t total = std::stoull(request->value());
     while (probe_->written < total) {
-      if (auto written = co_await replies.write(block); !written) {
+      if (auto written = co_await call.write(outgoing{block}); !written) {
         ++probe_->cancelled;
         ++probe_->finished;
         co_return std::move(written).error();
       }
-      probe_->written += block.value().size();
+      probe_->written += size;
     }
     ++probe_->finished;
     co_return status{};
+  }
+
+  task<status> flood_until_told(server_call& call, const slice& block) {
+    using namespace asio::experimental::awaitable_operators;
+    io::event told;
+    probe_->holds.push_back(&told);
+    while ((co_await (call.write(outgoing{block}) || told.wait())).index() == 0)
+      probe_->written += block.size();
+    co_return status{code::aborted, "the handler was told to"};
   }
 
   task<status> do_sink(server_context& context, server_call& call) {

@@ -149,6 +149,35 @@ WEFT_SUITE_TEST(streams, dropping_a_stream_frees_a_blocked_server) {
   EXPECT_EQ(code_of(co_await t.call(echo, "x")), code::ok);
 }
 
+WEFT_SUITE_TEST(streams, a_handler_that_gives_up_midway_in_a_message_is_told_by_its_code) {
+  auto stream = co_await server_streaming_call<text, text>(t.channel(), methods[flood],
+                                                           value("until told"), {});
+  (void)co_await resting(t, t.probe_->written);
+  t.probe_->release(0);
+  result<std::optional<text>> next;
+  do next = co_await stream->read();
+  while (next && *next);
+  EXPECT_EQ(next.error().code(), code::aborted) << next.error().to_string();
+  EXPECT_EQ(code_of(co_await t.call(echo, "x")), code::ok);
+}
+
+WEFT_SUITE_TEST(streams, shared_messages_arrive_whole) {
+  for (const std::size_t size : {1, 8'191, 8'192, 65'536, 3'000'000}) {
+    const text sent = value(std::string(size, 's'));
+    const slice ready = slice::adopt(sent.SerializeAsString());
+    auto call = co_await t.channel().start(methods[chat], {});
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(co_await (*call)->write(outgoing{ready}, i == 2));
+      auto back = co_await (*call)->read();
+      EXPECT_TRUE(back && *back) << size;
+      if (!back || !*back) break;
+      EXPECT_EQ(decode<text>(**back)->value(), sent.value()) << size;
+    }
+    auto end = co_await (*call)->read();
+    EXPECT_TRUE(end && !*end);
+  }
+}
+
 task<> pour(upload& into, std::size_t blocks, std::size_t& sent, bool& done) {
   const text block = value(std::string(64 * 1024, 'p'));
   for (std::size_t i = 0; i < blocks; ++i) {
@@ -183,6 +212,23 @@ WEFT_SUITE_TEST(streams, cancelling_frees_a_blocked_client) {
   (void)co_await resting(t, sent);
   stream->cancel();
   co_await t.until([&] { return done && t.probe_->cancelled == 1; });
+}
+
+WEFT_SUITE_TEST(streams, a_write_cancelled_midway_in_a_message_ends_the_call) {
+  using namespace asio::experimental::awaitable_operators;
+  auto call = co_await t.channel().start(methods[sink], {});
+  const slice block = slice::adopt(value(std::string(300'000, 'p')).SerializeAsString());
+  std::size_t sent = 0;
+  io::event told;
+  const auto pouring = [](client_call& c, const slice& b, io::event& e, std::size_t& n) -> task<> {
+    while ((co_await (c.write(outgoing{b}, false) || e.wait())).index() == 0) ++n;
+  };
+  t.beside(pouring(**call, block, told, sent));
+  (void)co_await resting(t, sent);
+  told.notify();
+  co_await t.until([&] { return t.probe_->cancelled == 1; });
+  EXPECT_EQ((co_await (*call)->write(outgoing{block}, true)).error().code(), code::cancelled);
+  EXPECT_EQ(code_of(co_await t.call(echo, "x")), code::ok);
 }
 
 WEFT_SUITE_TEST(streams, a_lost_server_frees_a_blocked_client) {

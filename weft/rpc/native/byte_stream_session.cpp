@@ -231,8 +231,7 @@ class byte_stream_server final : public server_core, public byte_stream_carrier 
     if (const auto* s = std::get_if<wire::settings>(&event)) {
       peer_ = *s;
     } else if (const auto* c = std::get_if<wire::cancel>(&event)) {
-      mux_->on_cancel(c->call, error{errc::reset, layer::stream, "cancelled by the client",
-                                     wire::call_error(c->code)});
+      mux_->on_cancel(c->call, given_up_by("client", c->code));
     } else if (std::get_if<wire::goaway>(&event)) {
       client_done_ = true;
       over_event_.notify();
@@ -377,6 +376,8 @@ class byte_stream_client final : public client_core, public byte_stream_carrier 
       server_going_ = true;
       refuse_from(g->first_refused, refused_status());
       if (stats_.running == 0) became_idle();
+    } else if (const auto* c = std::get_if<wire::cancel>(&event)) {
+      mux_->on_cancel(c->call, given_up_by("server", c->code));
     } else if (const auto* p = std::get_if<wire::pong>(&event)) {
       pong_seen_ = p->token;
       over_event_.notify();

@@ -169,6 +169,10 @@ result<> native_client_call::sent(const weft::result<>& done) {
     end_unseen(refused_status());
     if (may_move()) return {};
   }
+  // A part of the message may be on its way: nothing can follow it.
+  if (done.error() == errc::cancelled)
+    cancel({code::cancelled, "a write was cancelled, and its message may be incomplete"});
+  if (final_) return std::unexpected{*final_};
   // The server stopped reading: its status tells why, and is read in turn.
   if (done.error() == errc::stopped)
     return fail(code::cancelled, "the server does not read on; its status tells why");
@@ -179,6 +183,13 @@ task<result<>> native_client_call::send(slice frames, bool last) {
   auto done = pipe_->try_write(frames, last);
   if (!done) done = co_await pipe_->write(std::move(frames), last);
   co_return sent(*done);
+}
+
+task<result<>> native_client_call::send_both(slice head, slice body, bool last) {
+  if (keeping_) keep(body);
+  auto done = co_await send(std::move(head), false);
+  if (!done || moving_ || successor_ || may_move()) co_return done;
+  co_return co_await send(std::move(body), last);
 }
 
 task<result<>> native_client_call::write(const outgoing& message, bool last) {
@@ -193,20 +204,23 @@ task<result<>> native_client_call::write(const outgoing& message, bool last) {
                                           std::to_string(core_->peer_.max_message)});
     co_return std::unexpected{*final_};
   }
-  if (auto framed = append_message(unsent_, message, core_->allowed(compression_), 0); !framed) {
-    cancel(framed.error());
-    co_return framed;
+  auto body = append_or_share(unsent_, message, core_->allowed(compression_), 0);
+  if (!body) {
+    cancel(body.error());
+    co_return std::unexpected{std::move(body).error()};
   }
   ++core_->stats_.messages_sent;
   write_ended_ = last;
   if (pipe_ == nullptr)
-    if (auto chosen = co_await before_first_write(unsent_.used(), last); !chosen) {
+    if (auto chosen = co_await before_first_write(unsent_.used() + body->size(), last); !chosen) {
       if (!may_move()) co_return chosen;
       keep(unsent_.take());
+      if (!body->empty()) keep(std::move(*body));
       co_return result<>{};
     }
   list_node<native_client_call, unsent_tag>::unlink();
   slice frames = outgoing_frames();
+  if (!body->empty()) co_return co_await send_both(std::move(frames), std::move(*body), last);
   // As `send`, without a coroutine of its own where there is room.
   auto done = pipe_->try_write(frames, last);
   if (!done) done = co_await pipe_->write(std::move(frames), last);

@@ -148,6 +148,8 @@ class native_client_call : public client_call,
   struct placing;
   bool may_move() const noexcept { return final_ && unseen_ && keeping_; }
   void keep(slice frames);
+  /// A frame's head, and the message behind it.
+  task<result<>> send_both(slice head, slice body, bool last);
   task<result<>> write_elsewhere(const outgoing& message, bool last);
   task<> move();
   void stop_moving() noexcept;

@@ -5,6 +5,8 @@ namespace {
 
 /// Below this size compression costs more than it saves.
 constexpr std::size_t compress_from = 64;
+/// Below this size a copy costs less than one more slice to keep.
+constexpr std::size_t share_from = 8 * 1024;
 
 }  // namespace
 
@@ -31,11 +33,30 @@ result<> append_message(frame_buffer& to, const outgoing& message, compression a
   return {};
 }
 
+result<slice> append_or_share(frame_buffer& to, const outgoing& message, compression algorithm,
+                              std::size_t spare) {
+  const bool shares = message.shared() && message.size() >= share_from;
+  if (!shares || algorithm != compression::identity) {
+    auto appended = append_message(to, message, algorithm, spare);
+    if (!appended) return std::unexpected{std::move(appended).error()};
+    return slice{};
+  }
+  wire::sink out{to.reserve(1 + wire::varint_size(message.size()) + spare)};
+  out.varint(static_cast<std::uint64_t>(wire::call_frame::message)).varint(message.size());
+  to.commit(out.position());
+  return *message.shared();
+}
+
 result<payload> unpack(wire::received_message message, std::size_t limit) {
   if (message.algorithm == compression::identity) return std::move(message.content);
   auto plain = decompress(message.algorithm, message.content, limit);
   if (!plain) return std::unexpected{std::move(plain).error()};
   return payload{std::move(*plain)};
+}
+
+error given_up_by(std::string_view peer, code why) {
+  return {errc::reset, layer::stream, "given up by the " + std::string{peer},
+          wire::call_error(why)};
 }
 
 status refused_status() {

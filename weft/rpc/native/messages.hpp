@@ -16,11 +16,19 @@ namespace weft::rpc::native {
 result<> append_message(frame_buffer& to, const outgoing& message, compression algorithm,
                         std::size_t spare);
 
+/// As `append_message`, but of a large message that can be shared only the frame's head is
+/// appended: the slice returned, empty otherwise, has to be sent behind it.
+result<slice> append_or_share(frame_buffer& to, const outgoing& message, compression algorithm,
+                              std::size_t spare);
+
 /// The message itself: decompressed, at most `limit` bytes.
 result<payload> unpack(wire::received_message message, std::size_t limit);
 
 /// As `to_status`, with what the native protocol's own codes say.
 status status_of(const error& failure);
+
+/// CANCEL, as if the call's own stream had been reset.
+error given_up_by(std::string_view peer, code why);
 
 /// The peer ended a stream without having looked at it.
 bool is_refusal(const error& failure) noexcept;

@@ -301,40 +301,52 @@ struct paused_reader {
   }
 };
 
-/// Writes to `call` until that waits for a reader that has stopped; how many bytes it took.
-task<std::size_t> write_until_stuck(io::shard& shard, client_call& call) {
-  const std::string text(30'000, 'w');
+/// Someone who writes to a call until that ends.
+struct steady_writer {
+  std::unique_ptr<client_call> call;
   std::size_t taken = 0;
   bool ended = false;
-  asio::cancellation_signal stop;
-  asio::co_spawn(
-      shard.get_executor(),
-      [](client_call& call, const std::string& text, std::size_t& taken) -> task<> {
-        while (co_await call.write(outgoing{as_bytes(text)}, false)) taken += text.size();
-      }(call, text, taken),
-      asio::bind_cancellation_slot(stop.slot(), [&](std::exception_ptr) { ended = true; }));
-  for (std::size_t before = 1; before != taken;) {
-    before = taken;
-    for (int turn = 0; turn < 20; ++turn) co_await settle(shard);
+
+  void start(io::shard& shard) {
+    asio::co_spawn(
+        shard.get_executor(),
+        [](steady_writer& w) -> task<> {
+          const std::string text(30'000, 'w');
+          while (co_await w.call->write(outgoing{as_bytes(text)}, false)) w.taken += text.size();
+          w.ended = true;
+        }(*this),
+        asio::detached);
   }
-  stop.emit(asio::cancellation_type::terminal);
-  while (!ended) co_await settle(shard);
-  co_return taken;
-}
+  /// Until it waits for a reader that has stopped; how many bytes the call took.
+  task<std::size_t> stuck(io::shard& shard) {
+    for (std::size_t before = 1; before != taken;) {
+      before = taken;
+      for (int turn = 0; turn < 20; ++turn) co_await settle(shard);
+    }
+    co_return taken;
+  }
+  task<> stop(io::shard& shard) {
+    call->cancel({code::cancelled, "enough"});
+    while (!ended) co_await settle(shard);
+    call.reset();
+  }
+};
 
 TEST_F(mux_fixture, a_calls_window_grows_while_its_reader_keeps_up) {
   paused_reader idle, busy{.reads_first = 16 * mib};
   calls.on("/t/idle", idle.handler()).on("/t/busy", busy.handler());
   start();
   ASSERT_TRUE(run(shard, [](mux_fixture& f, paused_reader& idle, paused_reader& busy) -> task<> {
-    {
-      auto unread = co_await f.client->start(method_of("/t/idle"), {}, never);
-      EXPECT_LT(co_await write_until_stuck(f.shard, **unread), mib);
-      auto read = co_await f.client->start(method_of("/t/busy"), {}, never);
-      const std::size_t kept = co_await write_until_stuck(f.shard, **read) - busy.reads_first;
-      EXPECT_GT(kept, 3 * mib);
-      EXPECT_LT(kept, 5 * mib);
-    }
+    steady_writer unread{*co_await f.client->start(method_of("/t/idle"), {}, never)};
+    unread.start(f.shard);
+    EXPECT_LT(co_await unread.stuck(f.shard), mib);
+    steady_writer read{*co_await f.client->start(method_of("/t/busy"), {}, never)};
+    read.start(f.shard);
+    const std::size_t kept = co_await read.stuck(f.shard) - busy.reads_first;
+    EXPECT_GT(kept, 3 * mib);
+    EXPECT_LT(kept, 5 * mib);
+    co_await unread.stop(f.shard);
+    co_await read.stop(f.shard);
     idle.open = busy.open = true;
     idle.gate.notify();
     busy.gate.notify();
@@ -353,17 +365,16 @@ TEST_F(mux_fixture, windows_grow_only_so_far_together) {
   // Twice: what ended calls had is there again.
   for (int round = 0; round < 2; ++round)
     ASSERT_TRUE(run(shard, [](mux_fixture& f, std::deque<paused_reader>& readers) -> task<> {
-      {
-        std::vector<std::unique_ptr<client_call>> open;
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i < many; ++i) {
-          const std::string path = "/t/read" + std::to_string(i);
-          open.push_back(*co_await f.client->start(method_of(path), {}, never));
-          kept += co_await write_until_stuck(f.shard, *open.back()) - readers[i].reads_first;
-        }
-        EXPECT_GT(kept, 16 * mib);
-        EXPECT_LT(kept, 16 * mib + many * mib);
+      std::deque<steady_writer> writers;
+      std::size_t kept = 0;
+      for (std::size_t i = 0; i < many; ++i) {
+        const std::string path = "/t/read" + std::to_string(i);
+        writers.emplace_back(*co_await f.client->start(method_of(path), {}, never)).start(f.shard);
+        kept += co_await writers.back().stuck(f.shard) - readers[i].reads_first;
       }
+      EXPECT_GT(kept, 16 * mib);
+      EXPECT_LT(kept, 16 * mib + many * mib);
+      for (auto& w : writers) co_await w.stop(f.shard);
       for (auto& r : readers) {
         r.open = true;
         r.gate.notify();

@@ -166,9 +166,7 @@ class quic_server final : public server_core, public quic_carrier {
       peer_ = *s;
     } else if (const auto* c = std::get_if<wire::cancel>(&event)) {
       // Calls on streams are given up by RESET_STREAM and STOP_SENDING.
-      if (c->call % 2 != 0)
-        lanes_->on_cancel(c->call / 2, error{errc::reset, layer::stream, "cancelled by the client",
-                                             wire::call_error(c->code)});
+      if (c->call % 2 != 0) lanes_->on_cancel(c->call / 2, given_up_by("client", c->code));
     } else if (std::get_if<wire::goaway>(&event)) {
       client_done_ = true;
       over_event_.notify();
@@ -364,6 +362,8 @@ class quic_client final : public client_core, public quic_carrier {
       server_going_ = true;
       refuse_from(g->first_refused, refused_status());
       if (stats_.running == 0) became_idle();
+    } else if (const auto* c = std::get_if<wire::cancel>(&event)) {
+      if (c->call % 2 != 0) lanes_->on_cancel(c->call / 2, given_up_by("server", c->code));
     }
     return {};
   }

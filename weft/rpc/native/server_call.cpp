@@ -236,8 +236,13 @@ void native_server_call::arm_deadline() {
 }
 
 void native_server_call::reset_late() noexcept {
+  give_up({code::deadline_exceeded, {}});
+}
+
+/// The status is told by a reset: its code alone.
+void native_server_call::give_up(const status& why) noexcept {
   gone_ = true;
-  pipe_->abandon(wire::call_error(code::deadline_exceeded));
+  pipe_->abandon(wire::call_error(why.code()));
 }
 
 task<result<std::optional<payload>>> native_server_call::read() {
@@ -269,9 +274,13 @@ task<result<std::optional<payload>>> native_server_call::read() {
 
 task<result<>> native_server_call::flush_held() {
   list_node<native_server_call, held_tag>::unlink();
-  slice frames = held_.take();
+  return send(held_.take());
+}
+
+task<result<>> native_server_call::send(slice frames) {
   auto done = pipe_->try_write(frames, false);
   if (!done) done = co_await pipe_->write(std::move(frames), false);
+  if (!*done && (*done).error() == errc::cancelled) torn_ = true;
   if (!*done) co_return std::unexpected{end_status(status_of((*done).error()))};
   co_return result<>{};
 }
@@ -306,9 +315,13 @@ task<result<>> native_server_call::write(const outgoing& message) {
     if (auto flushed = co_await flush_held(); !flushed) co_return flushed;
   const auto algorithm = core_->peer_.accepts(compression_) ? compression_ : compression::identity;
   const bool holding = first || !held_.empty();
-  if (auto framed = append_message(held_, message, algorithm, holding ? status_room : 0); !framed)
-    co_return framed;
+  auto body = append_or_share(held_, message, algorithm, holding ? status_room : 0);
+  if (!body) co_return std::unexpected{std::move(body).error()};
   ++core_->stats_.messages_sent;
+  if (!body->empty()) {
+    if (auto flushed = co_await flush_held(); !flushed) co_return flushed;
+    co_return co_await send(std::move(*body));
+  }
   if (holding && held_.used() <= hold_up_to) {
     core_->hold(*this);
     co_return result<>{};
@@ -329,6 +342,11 @@ task<> native_server_call::conclude(status s) {
     co_return;
   }
   if (override_) s = *override_;
+  // Behind a part of a message no status would be understood.
+  if (torn_) {
+    give_up(end_status(std::move(s)));
+    co_return;
+  }
   s = wire::fitted(end_status(std::move(s)), trailers_, core_->peer_.max_metadata);
   std::byte* at = held_.reserve(wire::encoded_size(s, trailers_));
   held_.commit(wire::encode(s, trailers_, at));

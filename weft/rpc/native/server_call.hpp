@@ -119,8 +119,10 @@ class native_server_call : public server_call,
   void arm_header_timeout();
   task<> conclude(status s);
   void reset_late() noexcept;
+  void give_up(const status& why) noexcept;
   void release_held();
   task<result<>> flush_held();
+  task<result<>> send(slice frames);
   status end_status(status s) const;
   status fault(const error& why);
   bool drained();
@@ -138,6 +140,7 @@ class native_server_call : public server_call,
   io::timer deadline_;
   compression compression_ = compression::identity;
   bool answered_ = false;  // something was written
+  bool torn_ = false;      // a write was cancelled midway
   bool gone_ = false;
   bool expired_ = false;
   bool concluding_ = false;

@@ -5,11 +5,10 @@
 namespace weft::rpc::native::wire {
 namespace {
 
-/// A part of at least this many bytes is shared; smaller ones would pin much larger buffers.
-constexpr std::size_t share_from = 8 * 1024;
-/// A message up to this size is put together in memory of its own, however it arrives.
-constexpr std::size_t whole_up_to = 64 * 1024;
-constexpr std::size_t gather_chunk = 16 * 1024;
+/// A part of at least this many bytes is shared; smaller ones would pin much larger buffers, and
+/// are put together in memory of their own.
+constexpr std::size_t share_from = 16 * 1024;
+constexpr std::size_t gather_chunk = share_from;
 
 bool is_message(std::uint64_t type) noexcept {
   return type == static_cast<std::uint64_t>(call_frame::message) ||
@@ -35,10 +34,7 @@ bool message_assembly::begin(std::size_t size) {
 void message_assembly::gather(bytes part) {
   while (!part.empty()) {
     if (gathering_.size() == 0) {
-      const std::size_t room = gathered_ == 0 && parts_.empty() && missing_ <= whole_up_to
-                                   ? missing_
-                                   : std::min(missing_, gather_chunk);
-      gathering_ = buffer::allocate(room);
+      gathering_ = buffer::allocate(std::min(missing_, gather_chunk));
       gathered_ = 0;
     }
     const std::size_t count = std::min(part.size(), gathering_.size() - gathered_);
@@ -62,8 +58,7 @@ void message_assembly::add(slice part) {
     part.drop_front(count);
   }
   if (part.empty()) return;
-  const bool small = part.size() < share_from || (parts_.empty() && missing_ <= whole_up_to);
-  if (small) return gather(part);
+  if (part.size() < share_from) return gather(part);
   missing_ -= part.size();
   parts_.append(std::move(part));
 }
