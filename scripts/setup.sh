@@ -11,17 +11,21 @@ set -euo pipefail
 readonly stable=trixie testing=forky
 readonly lists=/etc/apt/sources.list.d pins=/etc/apt/preferences.d/weft
 readonly from_testing=(libngtcp2-dev libngtcp2-crypto-ossl-dev libnghttp3-dev libhdr-histogram-dev)
-readonly from_stable=(
+from_stable=(
   g++-14 cmake ninja-build ccache mold pkgconf git ca-certificates python3
   libasio-dev libssl-dev openssl libprotobuf-dev libprotoc-dev protobuf-compiler libzstd-dev zlib1g-dev
   libbrotli-dev libnghttp2-dev
   libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libboost-dev libxxhash-dev
   clang-19 clang-format-19 libclang-rt-19-dev
 )
+if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then
+  from_stable+=(libipsec-mb-dev)  # optional, and for x86-64 only
+fi
+readonly from_stable
 # What a machine may have installed already, but too old.
 readonly at_least=(
   cmake=3.25 libssl-dev=3.5 libprotobuf-dev=3.21.12 libprotoc-dev=3.21.12 libngtcp2-dev=1.24
-  libngtcp2-crypto-ossl-dev=1.24 libnghttp3-dev=1.17 libnghttp2-dev=1.60 libasio-dev=1:1.28
+  libngtcp2-crypto-ossl-dev=1.24 libnghttp3-dev=1.17 libnghttp2-dev=1.60 libasio-dev=1:1.28 libipsec-mb-dev=2.0
 )
 
 say() { echo "setup: $*"; }

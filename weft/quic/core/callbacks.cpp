@@ -1,6 +1,8 @@
 #include <ngtcp2/ngtcp2_crypto.h>
+#include <openssl/crypto.h>
 
 #include <algorithm>
+#include <array>
 
 #include <weft/quic/core/connection_impl.hpp>
 
@@ -25,6 +27,15 @@ struct callbacks {
   }
 
   // Handshake -------------------------------------------------------------------------------------
+
+  static int recv_crypto_data(ngtcp2_conn* native, ngtcp2_encryption_level level,
+                              std::uint64_t offset, const std::uint8_t* data, std::size_t size,
+                              void* user) {
+    return guarded(user, [&](connection_impl& c) {
+      c.tls_.receive({data, size});
+      return ngtcp2_crypto_recv_crypto_data_cb(native, level, offset, nullptr, 0, user);
+    });
+  }
 
   static int handshake_completed(ngtcp2_conn* native, void* user) {
     return guarded(user, [&](connection_impl& c) {
@@ -96,8 +107,17 @@ struct callbacks {
     // The first call prepares the keys of the first update; each later one follows an update.
     auto& c = self(user);
     if (std::exchange(c.keys_prepared_, true)) ++c.counters_.key_updates;
-    return ngtcp2_crypto_update_key_cb(native, rx_secret, tx_secret, rx_context, rx_iv, tx_context,
-                                       tx_iv, rx_now, tx_now, size, user);
+    std::array<std::uint8_t, 64> rx_key, tx_key;
+    const int failed =
+        ngtcp2_crypto_update_key(native, rx_secret, tx_secret, rx_context, rx_key.data(), rx_iv,
+                                 tx_context, tx_key.data(), tx_iv, rx_now, tx_now, size);
+    if (failed == 0) {
+      quicken(*rx_context, c.tls_.fast_cipher(), rx_key.data());
+      quicken(*tx_context, c.tls_.fast_cipher(), tx_key.data());
+    }
+    OPENSSL_cleanse(rx_key.data(), rx_key.size());
+    OPENSSL_cleanse(tx_key.data(), tx_key.size());
+    return failed == 0 ? 0 : NGTCP2_ERR_CALLBACK_FAILURE;
   }
 
   // Randomness and ids ----------------------------------------------------------------------------
@@ -288,11 +308,11 @@ struct callbacks {
 
   static ngtcp2_callbacks common() noexcept {
     ngtcp2_callbacks t{};
-    t.recv_crypto_data = ngtcp2_crypto_recv_crypto_data_cb;
+    t.recv_crypto_data = recv_crypto_data;
     t.handshake_completed = handshake_completed;
-    t.encrypt = ngtcp2_crypto_encrypt_cb;
-    t.decrypt = ngtcp2_crypto_decrypt_cb;
-    t.hp_mask = ngtcp2_crypto_hp_mask_cb;
+    t.encrypt = seal;
+    t.decrypt = unseal;
+    t.hp_mask = header_mask;
     t.recv_stream_data = stream_data;
     t.acked_stream_data_offset = acknowledged;
     t.stream_open = stream_open;
@@ -305,8 +325,8 @@ struct callbacks {
     t.path_validation = path_validation;
     t.stream_reset = stream_reset;
     t.extend_max_stream_data = stream_room;
-    t.delete_crypto_aead_ctx = ngtcp2_crypto_delete_crypto_aead_ctx_cb;
-    t.delete_crypto_cipher_ctx = ngtcp2_crypto_delete_crypto_cipher_ctx_cb;
+    t.delete_crypto_aead_ctx = delete_aead;
+    t.delete_crypto_cipher_ctx = delete_mask;
     t.recv_datagram = recv_datagram;
     t.version_negotiation = ngtcp2_crypto_version_negotiation_cb;
     t.begin_path_validation = begin_path_validation;

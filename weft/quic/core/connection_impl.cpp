@@ -125,7 +125,8 @@ result<> connection_impl::begin_client(std::string_view host, const client_confi
                 "the random source failed, so no connection id was drawn");
   ids_.push_back(id);
   reference_.user_data = this;
-  auto session = tls_session::client(context_.get(), config.tls, host, &reference_);
+  auto session = tls_session::client(context_.get(), config.tls, host, hub_.options.fast_protection,
+                                     &reference_);
   if (!session) return std::unexpected{session.error()};
   tls_ = std::move(*session);
   resumption_ = resumption_parts::unpack(config.resume);
@@ -203,8 +204,9 @@ result<> connection_impl::begin_server(const accepted_initial& initial, const se
   }
   reference_.user_data = this;
   std::array<std::uint64_t, 8> numbers;
-  auto session = tls_session::server(context_.get(), config.tls.early_data && config.tls.tickets,
-                                     limits_of(params, numbers), &reference_);
+  auto session =
+      tls_session::server(context_.get(), config.tls.early_data && config.tls.tickets,
+                          limits_of(params, numbers), hub_.options.fast_protection, &reference_);
   if (!session) return std::unexpected{session.error()};
   tls_ = std::move(*session);
   ++hub_.stats.handshakes;

@@ -61,6 +61,7 @@ class connection_impl final : public connection, public route_target, public tim
   /// An owner may see it: a server's after the handshake, or with permitted early data.
   bool announced() const noexcept { return announced_; }
   bool dead() const noexcept { return native_ == nullptr; }
+  const tls_session& tls() const noexcept { return tls_; }
   std::vector<std::uint64_t>& ids() noexcept { return ids_; }
   std::vector<initial_id>& initial_ids() noexcept { return initial_ids_; }
   void add_initial_id(const ngtcp2_cid& id);

@@ -99,6 +99,9 @@ struct endpoint_options {
   std::array<std::uint8_t, 32> secret{};
   random_source random;  ///< empty: the operating system's, through the TLS library
   std::shared_ptr<memory_budget> memory;  ///< empty: unlimited
+  /// Protect packets by what is fastest on this machine. False: through the TLS library alone, as
+  /// where only a validated library may see keys.
+  bool fast_protection = true;
 };
 
 /// Figures of one connection at one moment.
