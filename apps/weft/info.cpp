@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <weft/io/shard.hpp>
+#include <weft/quic/core/packet_protection.hpp>
 #include <weft/rpc/core/compression.hpp>
 #include <weft/tls/credentials.hpp>
 #include <weft/udp/socket.hpp>
@@ -46,6 +47,8 @@ json libraries() {
   return {{"weft", WEFT_VERSION},
           {"QUIC", std::string{"ngtcp2 "} + ngtcp2_version(0)->version_str},
           {"TLS", OpenSSL_version(OPENSSL_VERSION)},
+          {"packet protection with AES",
+           quic::core::detail::has_fast_protection() ? "libipsec-mb" : "OpenSSL"},
           {"key exchange, most wanted first", tls::default_groups},
           {"compression", compressions}};
 }

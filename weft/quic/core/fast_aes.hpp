@@ -50,7 +50,7 @@ class fast_mask {
 
  private:
   alignas(64) std::uint8_t round_keys_[15 * 16];
-  IMB_KEY_SIZE_BYTES size_;
+  aes_ecb_quic_t mask_;
 };
 
 #else
