@@ -1,6 +1,5 @@
 #include <weft/rpc/services/reflection.hpp>
 
-#include <array>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -8,111 +7,12 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/descriptor_database.h>
 
-#include <weft/rpc/services/own_schema.hpp>
+#include <weft/rpc/services/reflection_dialect.hpp>
 
 namespace weft::rpc::services {
 namespace {
 
 namespace pb = google::protobuf;
-
-// The names and numbers of gRPC's server reflection protocol, behind its package.
-constexpr std::string_view proto = R"(
-message ServerReflectionRequest {
-  string host = 1;
-  oneof message_request {
-    string file_by_filename = 3;
-    string file_containing_symbol = 4;
-    ExtensionRequest file_containing_extension = 5;
-    string all_extension_numbers_of_type = 6;
-    string list_services = 7;
-  }
-}
-message ExtensionRequest { string containing_type = 1; int32 extension_number = 2; }
-message ServerReflectionResponse {
-  string valid_host = 1;
-  ServerReflectionRequest original_request = 2;
-  oneof message_response {
-    FileDescriptorResponse file_descriptor_response = 4;
-    ExtensionNumberResponse all_extension_numbers_response = 5;
-    ListServiceResponse list_services_response = 6;
-    ErrorResponse error_response = 7;
-  }
-}
-message FileDescriptorResponse { repeated bytes file_descriptor_proto = 1; }
-message ExtensionNumberResponse { string base_type_name = 1; repeated int32 extension_number = 2; }
-message ListServiceResponse { repeated ServiceResponse service = 1; }
-message ServiceResponse { string name = 1; }
-message ErrorResponse { int32 error_code = 1; string error_message = 2; }
-service ServerReflection {
-  rpc ServerReflectionInfo(stream ServerReflectionRequest) returns (stream ServerReflectionResponse);
-}
-)";
-
-/// One version: its names, its messages, its descriptor.
-struct dialect {
-  explicit dialect(std::string_view version)
-      : package{"grpc.reflection." + std::string{version}},
-        schema{"grpc/reflection/" + std::string{version} + "/reflection.proto",
-               "syntax = \"proto3\"; package " + package + ";" + std::string{proto}},
-        service_name{package + ".ServerReflection"},
-        path{"/" + service_name + "/ServerReflectionInfo"},
-        methods{{{.path = path,
-                  .service = service_name,
-                  .name = "ServerReflectionInfo",
-                  .kind = call_kind::bidi_streaming,
-                  .level = idempotency::no_side_effects}}},
-        files{schema.serialized()},
-        self{service_name, methods, files} {}
-  dialect(const dialect&) = delete;
-  dialect& operator=(const dialect&) = delete;
-
-  std::string package;
-  own_schema schema;
-  std::string service_name, path;
-  std::array<method, 1> methods;
-  std::array<std::string_view, 1> files;
-  service self;
-};
-
-const dialect& dialect_of(reflection_version version) {
-  static const dialect v1{"v1"}, v1alpha{"v1alpha"};
-  return version == reflection_version::v1 ? v1 : v1alpha;
-}
-
-/// A message's fields by their names.
-class fields {
- public:
-  explicit fields(pb::Message& of) noexcept : of_{of} {}
-
-  std::string text(const char* name) const { return reflection().GetString(of_, field(name)); }
-  int number(const char* name) const { return reflection().GetInt32(of_, field(name)); }
-  void set(const char* name, std::string value) {
-    reflection().SetString(&of_, field(name), std::move(value));
-  }
-  void set(const char* name, int value) { reflection().SetInt32(&of_, field(name), value); }
-  void append(const char* name, std::string value) {
-    reflection().AddString(&of_, field(name), std::move(value));
-  }
-  void append(const char* name, int value) { reflection().AddInt32(&of_, field(name), value); }
-  fields nested(const char* name) {
-    return fields{*reflection().MutableMessage(&of_, field(name))};
-  }
-  fields append(const char* name) { return fields{*reflection().AddMessage(&of_, field(name))}; }
-  void assign(const pb::Message& from) { of_.CopyFrom(from); }
-  /// Which of a oneof's fields is there, if any.
-  std::string_view chosen(const char* oneof) const {
-    const auto* one = of_.GetDescriptor()->FindOneofByName(oneof);
-    const auto* which = reflection().GetOneofFieldDescriptor(of_, one);
-    return which ? std::string_view{which->name()} : std::string_view{};
-  }
-
- private:
-  const pb::Reflection& reflection() const { return *of_.GetReflection(); }
-  const pb::FieldDescriptor* field(const char* name) const {
-    return of_.GetDescriptor()->FindFieldByName(name);
-  }
-  pb::Message& of_;
-};
 
 /// The descriptors of all services, by file, symbol and extension.
 class index {
@@ -169,11 +69,11 @@ class reflection_handler final : public service_handler {
   task<status> invoke(std::size_t, server_context&, server_call& call) override {
     index known{served_()};
     for (;;) {
-      auto asked = make("ServerReflectionRequest");
+      auto asked = speaks_.make("ServerReflectionRequest");
       auto read = co_await read_into(call, *asked);
       if (!read) co_return std::move(read).error();
       if (!*read) co_return status{};
-      const auto answer = make("ServerReflectionResponse");
+      const auto answer = speaks_.make("ServerReflectionResponse");
       respond(known, *asked, fields{*answer});
       if (auto written = co_await write(call, *answer); !written)
         co_return std::move(written).error();
@@ -181,10 +81,6 @@ class reflection_handler final : public service_handler {
   }
 
  private:
-  std::unique_ptr<pb::Message> make(const char* type) const {
-    return speaks_.schema.make(speaks_.package + "." + type);
-  }
-
   static void respond(index& known, pb::Message& request, fields answer) {
     const fields asked{request};
     answer.set("valid_host", asked.text("host"));
