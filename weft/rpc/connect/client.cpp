@@ -18,9 +18,9 @@ namespace wire = http::wire;
 
 constexpr std::string_view trailer_prefix = "trailer-";
 
-status from_http(std::uint16_t number) {
-  return {wire::code_from_http(number),
-          "the server answered with HTTP status " + std::to_string(number)};
+status from_http(const weft::http::response_head& head) {
+  return wire::status_from_http(head.status,
+                                head.fields.find("content-type").value_or(std::string_view{}));
 }
 
 /// What both kinds of call do alike.
@@ -152,7 +152,7 @@ result<> unary_call::on_head(const weft::http::response_head& head) {
     const auto type =
         wire::parse_media_type(head.fields.find("content-type").value_or(std::string_view{}));
     if (!type || type->form != wire::form::connect_unary || type->codec != rpc::codec::json)
-      return std::unexpected{from_http(head.status)};
+      return std::unexpected{from_http(head)};
   } else if (auto good = check_type(head.fields, "application/"); !good) {
     return good;
   }
@@ -163,7 +163,7 @@ result<payload> unary_call::on_whole(payload body) {
   auto plain = http::unpack(std::move(body), response_compression_ != compression::identity,
                             response_compression_, max_message());
   if (!failed_) return plain;
-  const status otherwise = from_http(response()->status);
+  const status otherwise = from_http(*response());
   if (!plain) return std::unexpected{otherwise};
   const slice text = plain->flatten();
   return std::unexpected{wire::error_from_json(text.text(), otherwise.code()).value_or(otherwise)};
@@ -179,7 +179,7 @@ class stream_call final : public connect_call, public pooled<stream_call> {
 
  private:
   result<> on_head(const weft::http::response_head& head) override {
-    if (head.status != 200) return std::unexpected{from_http(head.status)};
+    if (head.status != 200) return std::unexpected{from_http(head)};
     if (auto good = check_type(head.fields, "application/connect+"); !good) return good;
     if (auto read = wire::read_metadata(headers_, head.fields, max_metadata()); !read) return read;
     return read_encoding(head.fields, "connect-content-encoding");

@@ -70,8 +70,8 @@ result<> grpc_call::on_head(const weft::http::response_head& head) {
     // What answers so need not know gRPC. If it does, its own word counts.
     auto told = read_status(head.fields);
     if (told && !told->ok()) return std::unexpected{end_of(head.fields)};
-    return fail(wire::code_from_http(head.status),
-                "the server answered with HTTP status " + std::to_string(head.status));
+    return std::unexpected{wire::status_from_http(
+        head.status, head.fields.find("content-type").value_or(std::string_view{}))};
   }
   if (auto good = check_type(head.fields); !good) return good;
   if (auto read = wire::read_metadata(headers_, head.fields, max_metadata()); !read) return read;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 
 namespace weft::rpc::http::wire {
 namespace {
@@ -68,6 +70,14 @@ code code_from_http(std::uint16_t status) noexcept {
     default:
       return code::unknown;
   }
+}
+
+status status_from_http(std::uint16_t status, std::string_view content_type) {
+  constexpr std::size_t longest = 100;
+  std::string text = "the server answered with HTTP status " + std::to_string(status);
+  if (!content_type.empty())
+    text += " and content of type \"" + std::string{content_type.substr(0, longest)} + "\"";
+  return {code_from_http(status), std::move(text)};
 }
 
 }  // namespace weft::rpc::http::wire

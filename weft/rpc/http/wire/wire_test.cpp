@@ -280,6 +280,15 @@ TEST(codes, from_http) {
     EXPECT_EQ(code_from_http(static_cast<std::uint16_t>(number)), wanted) << number;
 }
 
+TEST(codes, an_error_page_is_told_with_its_type) {
+  EXPECT_EQ(status_from_http(502, "").message(), "the server answered with HTTP status 502");
+  const status page = status_from_http(404, "text/html");
+  EXPECT_EQ(page.code(), code::unimplemented);
+  EXPECT_EQ(page.message(),
+            "the server answered with HTTP status 404 and content of type \"text/html\"");
+  EXPECT_LT(status_from_http(404, std::string(10'000, 'x')).message().size(), 200u);
+}
+
 // Encodings
 // ------------------------------------------------------------------------------------------
 
