@@ -1,93 +1,28 @@
 #include "call.hpp"
 
-#include <asio/co_spawn.hpp>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
-#include <memory>
 #include <optional>
-#include <sstream>
+#include <utility>
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
 
 #include <weft/io/event.hpp>
-#include <weft/rpc/dynamic.hpp>
-#include <weft/rpc/host/channel.hpp>
+
+#include "input.hpp"
+#include "session.hpp"
 
 namespace weft::app {
 namespace {
 
-constexpr int wrong_arguments = 64;  // EX_USAGE
+constexpr const char* default_target = "localhost:8443";
 
-int complain(const std::string& what, int code) {
-  std::fprintf(stderr, "weft call: %s\n", what.c_str());
-  return code;
-}
-
-int complain(const rpc::status& why) {
-  for (const auto& detail : why.details())
-    std::fprintf(stderr, "weft call: detail %s (%zu bytes)\n", detail.type.c_str(),
-                 detail.value.size());
-  return complain(why.to_string(), static_cast<int>(why.code()));
-}
-
-/// Requests in the order given: "@FILE" and "-" hold one JSON object a line, or one in all.
-weft::result<std::vector<std::string>> read_requests(const std::vector<std::string>& data) {
-  std::vector<std::string> requests;
-  for (const auto& item : data) {
-    if (item != "-" && !item.starts_with('@')) {
-      requests.push_back(item);
-      continue;
-    }
-    std::ifstream file;
-    if (item != "-") file.open(item.substr(1));
-    std::istream& in = item == "-" ? std::cin : file;
-    if (!in) return weft::fail(errc::invalid_argument, layer::app, "cannot read " + item.substr(1));
-    std::stringstream all;
-    all << in.rdbuf();
-    requests.push_back(all.str());
-  }
-  return requests;
-}
-
-/// A client-streaming call takes one message a line; any other kind one message in all.
-std::vector<std::string> split_lines(const std::vector<std::string>& requests) {
-  std::vector<std::string> lines;
-  for (const auto& request : requests) {
-    std::istringstream in{request};
-    for (std::string line; std::getline(in, line);)
-      if (line.find_first_not_of(" \t\r") != line.npos) lines.push_back(line);
-  }
-  return lines;
-}
-
-weft::result<tls::trust> choose_trust(const call_request& given) {
-  if (given.insecure) return tls::trust::insecure_anyone();
-  if (!given.authorities.empty()) return tls::trust::file(given.authorities);
-  if (given.pin.empty()) return tls::trust::system_roots();
-  auto print = tls::parse_fingerprint(given.pin);
-  if (!print) return std::unexpected{std::move(print).error()};
-  return tls::trust::pinned({*print});
-}
-
-rpc::carrier choose_carrier(const std::string& name) {
-  if (name == "tls-tcp") return rpc::carrier::tls_tcp;
-  return name == "quic-one-stream" ? rpc::carrier::quic_one_stream : rpc::carrier::quic;
-}
-
-weft::result<rpc::metadata> parse_metadata(const std::vector<std::string>& lines) {
-  rpc::metadata parsed;
-  for (const auto& line : lines) {
-    const auto colon = line.find(':');
-    if (colon == line.npos)
-      return weft::fail(errc::invalid_argument, layer::app,
-                        "'" + line + "' is not metadata; write 'key: value'");
-    const auto value = line.find_first_not_of(' ', colon + 1);
-    if (auto added =
-            parsed.add(line.substr(0, colon), value == line.npos ? "" : line.substr(value));
-        !added)
-      return std::unexpected{std::move(added).error()};
-  }
-  return parsed;
+outcome local_fault(std::string why) {
+  return {{rpc::code::invalid_argument, std::move(why)}, true};
 }
 
 void show(const char* what, const rpc::metadata& pairs) {
@@ -95,123 +30,171 @@ void show(const char* what, const rpc::metadata& pairs) {
     std::fprintf(stderr, "%s %s: %s\n", what, key.c_str(), value.c_str());
 }
 
-task<rpc::status> list_services(rpc::channel& via, rpc::call_options options) {
-  auto known = co_await rpc::schema::fetch(via, {}, options);
-  if (!known) co_return std::move(known).error();
-  for (const auto& service : known->services())
-    for (const auto& m : known->methods(service))
-      std::printf("%s  (%s) -> %s\n", m.path.substr(1).c_str(), m.request.c_str(), m.reply.c_str());
-  co_return rpc::status{};
+bool client_streams(rpc::call_kind kind) {
+  return kind == rpc::call_kind::client_streaming || kind == rpc::call_kind::bidi_streaming;
 }
 
-task<> send_all(rpc::json_call& call, const std::vector<std::string>& requests,
-                std::optional<rpc::status>& failure, bool& done, io::event& finished) {
-  for (const auto& request : requests)
-    if (auto sent = co_await call.write(request); !sent) {
-      // A request that is no message never left: nothing will come back for it.
-      if (sent.error().code() == rpc::code::invalid_argument) {
-        failure = sent.error();
-        call.call().cancel(sent.error());
-      }
-      break;
-    }
-  if (!failure) (void)co_await call.finish_writing();
-  done = true;
-  finished.notify();
-}
+/// What the sending half of a call and the other share.
+struct sending {
+  explicit sending(message_source& s) : source{s} {}
 
-/// Sends and prints side by side, so that streams of any length work both ways.
-task<rpc::status> converse(io::shard& shard, rpc::json_call& call,
-                           const std::vector<std::string>& requests) {
-  std::optional<rpc::status> failure;
-  bool sent = false;
+  message_source& source;
+  std::vector<std::string> first;  ///< messages read already
+  std::optional<outcome> fault;    ///< in what was to be sent
+  bool done = false;
   io::event finished;
-  asio::co_spawn(shard.get_executor(), send_all(call, requests, failure, sent, finished),
-                 [](std::exception_ptr thrown) {
-                   if (thrown) std::rethrow_exception(thrown);
-                 });
-  rpc::status outcome;
-  while (true) {
-    auto reply = co_await call.read();
-    if (!reply) {
-      outcome = std::move(reply).error();
-      break;
+  asio::cancellation_signal stop;
+};
+
+task<weft::result<std::optional<std::string>>> next_request(sending& half) {
+  if (half.first.empty()) co_return co_await half.source.next();
+  std::optional next{std::move(half.first.front())};
+  half.first.erase(half.first.begin());
+  co_return next;
+}
+
+/// Nothing will come back for a request that never left.
+void give_up(rpc::json_call& call, sending& half, std::string why) {
+  half.fault = local_fault(std::move(why));
+  call.call().cancel(half.fault->status);
+}
+
+task<> send_all(rpc::json_call& call, sending& half) {
+  for (;;) {
+    auto request = co_await next_request(half);
+    if (!request && request.error() == errc::cancelled) co_return;
+    if (!request) co_return give_up(call, half, request.error().message());
+    if (!*request) break;
+    if (auto sent = co_await call.write(**request); !sent) {
+      // Or else the call is over, and its status says why.
+      if (auto good = call.check(**request); !good) give_up(call, half, good.error().message());
+      co_return;
     }
-    if (!*reply) break;
+  }
+  (void)co_await call.finish_writing();
+}
+
+void begin_sending(io::shard& shard, rpc::json_call& call, sending& half) {
+  asio::co_spawn(shard.get_executor(), send_all(call, half),
+                 asio::bind_cancellation_slot(half.stop.slot(), [&half](std::exception_ptr) {
+                   half.done = true;
+                   half.finished.notify();
+                 }));
+}
+
+task<rpc::status> print_replies(rpc::json_call& call, bool verbose) {
+  if (verbose && co_await call.call().read_headers()) show("<", call.call().headers());
+  for (;;) {
+    auto reply = co_await call.read();
+    if (!reply) co_return std::move(reply).error();
+    if (!*reply) co_return rpc::status{};
     std::printf("%s\n", (*reply)->c_str());
     std::fflush(stdout);
   }
-  while (!sent) co_await finished.wait();
-  co_return failure.value_or(std::move(outcome));
 }
 
-std::string service_of(std::string method) {
-  if (method.starts_with('/')) method.erase(0, 1);
-  return method.substr(0, method.find_last_of("/."));
+/// Sends and prints side by side, so that streams of any length work both ways.
+task<outcome> converse(io::shard& shard, rpc::json_call& call, sending& half, bool verbose) {
+  begin_sending(shard, call, half);
+  auto ended = co_await print_replies(call, verbose);
+  half.stop.emit(asio::cancellation_type::terminal);
+  while (!half.done) (void)co_await half.finished.wait();
+  if (half.fault) co_return std::move(*half.fault);
+  if (verbose) show("<<", call.call().trailers());
+  co_return outcome{std::move(ended)};
 }
 
-task<rpc::status> call_method(io::shard& shard, rpc::channel& via, const call_request& given,
-                              rpc::call_options options) {
-  auto known = co_await rpc::schema::fetch(via, service_of(given.method), options);
-  if (!known) co_return std::move(known).error();
-  auto requests = read_requests(given.data);
-  if (!requests) co_return rpc::status{rpc::code::invalid_argument, requests.error().message()};
-  auto call = co_await rpc::json_call::start(via, *known, given.method, options);
-  if (!call) co_return std::move(call).error();
-  const auto kind = call->description().kind;
-  const bool streams =
-      kind == rpc::call_kind::client_streaming || kind == rpc::call_kind::bidi_streaming;
-  if (streams) requests = split_lines(*requests);
-  if (!streams && requests->empty()) requests->push_back("{}");
-  auto outcome = co_await converse(shard, *call, *requests);
-  if (given.verbose) {
-    show("<", call->call().headers());
-    show("<<", call->call().trailers());
+/// The one message of a call that takes one.
+task<std::optional<outcome>> read_single(sending& half, const rpc::method_description& method) {
+  for (;;) {
+    auto next = co_await half.source.next();
+    if (!next) co_return local_fault(next.error().message());
+    if (!*next) break;
+    half.first.push_back(std::move(**next));
+    if (half.first.size() > 1)
+      co_return local_fault(method.path.substr(1) + " takes one request message; more were given");
   }
-  co_return outcome;
+  if (half.first.empty()) half.first.emplace_back("{}");
+  co_return std::nullopt;
 }
 
-task<rpc::status> run_on(io::shard& shard, const call_request& given, rpc::channel_options options,
-                         rpc::call_options each) {
-  rpc::channel via{shard, given.target, std::move(options)};
-  auto connected = co_await via.connect(each.deadline);
-  if (!connected) co_return std::move(connected).error();
-  if (given.verbose) {
-    const auto info = via.info();
-    std::fprintf(stderr, "* %s to %s, %s, %s\n", std::string{info.name}.c_str(),
-                 info.remote.to_string().c_str(), info.group.c_str(), info.cipher.c_str());
+/// Without data, a stream of requests comes from standard input.
+std::vector<std::string> data_for(const call_request& given, rpc::call_kind kind) {
+  if (!given.data.empty() || !client_streams(kind)) return given.data;
+  if (isatty(STDIN_FILENO))
+    std::fprintf(stderr, "* reading requests from the terminal, as JSON; end with Ctrl-D\n");
+  return {"-"};
+}
+
+std::optional<outcome> check_get(const call_request& given, const rpc::method_description& method) {
+  if (!given.server.get) return std::nullopt;
+  if (given.server.protocol != "connect") return local_fault("--get needs --protocol connect");
+  if (method.kind == rpc::call_kind::unary && method.level == rpc::idempotency::no_side_effects)
+    return std::nullopt;
+  return local_fault(method.path.substr(1) +
+                     " cannot be called by GET: its .proto does not say that it is unary with "
+                     "idempotency_level = NO_SIDE_EFFECTS");
+}
+
+rpc::call_options options_for(const session& with, rpc::call_kind kind) {
+  rpc::call_options options = with.options;
+  if (kind != rpc::call_kind::unary && !with.given.timeout_seconds) options.deadline.reset();
+  return options;
+}
+
+task<outcome> call_method(const call_request& given, const std::string& name, session& with) {
+  auto known = co_await with.types.schema_of(with.lookups, service_of(name), with.options);
+  if (!known) co_return outcome{std::move(known).error()};
+  auto method = find_method(*known, name);
+  if (!method) co_return outcome{std::move(method).error()};
+  if (auto wrong = check_get(given, *method)) co_return std::move(*wrong);
+  message_source source{with.shard, data_for(given, method->kind)};
+  sending half{source};
+  if (!client_streams(method->kind))
+    if (auto wrong = co_await read_single(half, *method)) co_return std::move(*wrong);
+  const rpc::call_options options = options_for(with, method->kind);
+  if (with.given.verbose) {
+    std::fprintf(stderr, "* descriptors: %s\n> %s\n", with.types.source().c_str(),
+                 method->path.c_str());
+    show(">", options.metadata);
   }
-  auto outcome = given.method.empty() ? co_await list_services(via, each)
-                                      : co_await call_method(shard, via, given, each);
-  co_await via.shutdown();
-  co_return outcome;
+  auto call = co_await rpc::json_call::start(with.calls, *known, name, options);
+  if (!call) co_return outcome{std::move(call).error()};
+  co_return co_await converse(with.shard, *call, half, with.given.verbose);
 }
 
 }  // namespace
 
-int run_call(const call_request& given) {
-  auto trust = choose_trust(given);
-  if (!trust) return complain(trust.error().message(), wrong_arguments);
-  auto metadata = parse_metadata(given.metadata);
-  if (!metadata) return complain(metadata.error().message(), wrong_arguments);
+void add_call(CLI::App& app, call_request& given) {
+  auto* call = app.add_subcommand("call", "Call any method of a server by JSON");
+  call->usage("Usage: weft call [OPTIONS] [HOST:PORT] PACKAGE.SERVICE/METHOD");
+  call->add_option("method", given.positional,
+                   "PACKAGE.SERVICE/METHOD, after HOST:PORT (default: localhost:8443)")
+      ->required()
+      ->expected(1, 2);
+  call->add_option("-d,--data", given.data,
+                   "Request as JSON, @FILE, or - or @- for standard input; streams take several "
+                   "values one after another, and read standard input when nothing is given")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_connect_options(*call, given.server);
+  call->add_flag("--get", given.server.get,
+                 "Connect: by GET, where the method has no side effects");
+  call->footer(
+      "Replies go to standard output, one JSON object a line, as they come.\n"
+      "Exit code: the call's status code, 0 to 16 (0: OK), or 64 for wrong arguments and "
+      "requests.");
+}
 
-  rpc::channel_options options{.trust = *trust, .server_name = given.server_name};
-  options.carrier = choose_carrier(given.carrier);
-  const auto timeout =
-      std::chrono::duration_cast<duration>(std::chrono::duration<double>{given.timeout_seconds});
-  rpc::call_options each{.deadline = io::now() + timeout, .metadata = std::move(*metadata)};
-
-  io::shard shard;
-  std::optional<rpc::status> outcome;
-  asio::co_spawn(shard.get_executor(), run_on(shard, given, std::move(options), std::move(each)),
-                 [&](std::exception_ptr thrown, rpc::status ended) {
-                   outcome = std::move(ended);
-                   shard.stop();
-                   if (thrown) std::rethrow_exception(thrown);
-                 });
-  shard.run();
-  if (!outcome) return complain("the call did not end", static_cast<int>(rpc::code::internal));
-  return outcome->ok() ? 0 : complain(*outcome);
+int run_call(call_request given) {
+  const std::string method = given.positional.back();
+  given.server.target = given.positional.size() == 2 ? given.positional.front() : default_target;
+  if (service_of(method).empty())
+    return complain("call", local_fault("'" + method +
+                                        "' is no PACKAGE.SERVICE/METHOD; `weft ls` "
+                                        "tells what a server has"));
+  return run_session("call", given.server,
+                     [&given, &method](session& with) { return call_method(given, method, with); });
 }
 
 }  // namespace weft::app

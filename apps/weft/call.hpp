@@ -3,20 +3,19 @@
 #include <string>
 #include <vector>
 
+#include "connect_options.hpp"
+
 namespace weft::app {
 
 struct call_request {
-  std::string target, method;
+  connect_request server;
+  std::vector<std::string> positional;  ///< [HOST:PORT] METHOD
   std::vector<std::string> data;
-  std::string authorities, pin, server_name;
-  bool insecure = false;
-  std::string carrier = "quic";
-  double timeout_seconds = 30;
-  std::vector<std::string> metadata;
-  bool verbose = false;
 };
 
+void add_call(CLI::App& app, call_request& given);
+
 /// Prints replies, one JSON object a line, to standard output; returns the exit code.
-int run_call(const call_request& given);
+int run_call(call_request given);
 
 }  // namespace weft::app

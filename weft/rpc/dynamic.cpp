@@ -132,6 +132,16 @@ struct json_call::impl {
   std::unique_ptr<pb::Message> make(const pb::Descriptor& type) {
     return std::unique_ptr<pb::Message>{factory.GetPrototype(&type)->New()};
   }
+
+  result<std::unique_ptr<pb::Message>> request(const std::string& json) {
+    auto message = make(*descriptor.input_type());
+    pb::util::JsonParseOptions strict;
+    strict.ignore_unknown_fields = false;
+    const auto parsed = pb::util::JsonStringToMessage(json, message.get(), strict);
+    if (parsed.ok()) return message;
+    return fail(code::invalid_argument,
+                "the JSON is not a " + description.request + ": " + std::string{parsed.message()});
+  }
 };
 
 json_call::json_call(std::unique_ptr<impl> i) noexcept : impl_{std::move(i)} {}
@@ -158,15 +168,17 @@ task<result<json_call>> json_call::start(caller& via, schema known, std::string 
 }
 
 task<result<>> json_call::write(std::string json) {
-  const auto message = impl_->make(*impl_->descriptor.input_type());
-  pb::util::JsonParseOptions strict;
-  strict.ignore_unknown_fields = false;
-  if (const auto parsed = pb::util::JsonStringToMessage(json, message.get(), strict); !parsed.ok())
-    co_return fail(code::invalid_argument, "the JSON is not a " + impl_->description.request +
-                                               ": " + std::string{parsed.message()});
-  auto encoded = encode(*message);
+  auto message = impl_->request(json);
+  if (!message) co_return std::unexpected{std::move(message).error()};
+  auto encoded = encode(**message);
   if (!encoded) co_return std::unexpected{std::move(encoded).error()};
   co_return co_await impl_->call->write(*encoded, false);
+}
+
+result<> json_call::check(const std::string& json) const {
+  if (auto message = impl_->request(json); !message)
+    return std::unexpected{std::move(message).error()};
+  return {};
 }
 
 task<result<>> json_call::finish_writing() {

@@ -59,6 +59,8 @@ class json_call {
   /// Sends one message. invalid_argument, saying where, when the JSON is not one or names a field
   /// that the message does not have.
   task<result<>> write(std::string json);
+  /// What `write` would say of this JSON, without sending it.
+  result<> check(const std::string& json) const;
   task<result<>> finish_writing();
   /// The next reply on one line; nothing at the good end; the call's status otherwise.
   task<result<std::optional<std::string>>> read();
