@@ -185,6 +185,8 @@ class connection_impl final : public connection, public route_target, public tim
   bool acknowledgement_made_work() noexcept;
   transmit account(const written& about, std::size_t size, std::size_t segment);
   void after_write(time_point now, bool wrote);
+  std::uint64_t in_flight() const noexcept;
+  void end_ping() noexcept;
   stream* next_stream() noexcept;
   void sent(stream& s, std::size_t count, bool fin) noexcept;
   bool may_hold(time_point now) const noexcept;

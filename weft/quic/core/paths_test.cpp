@@ -238,5 +238,35 @@ TEST(Paths, AWindowLostToPathResponsesDoesNotSilenceAReadingClient) {
   EXPECT_TRUE(p.run_until(arrived, 15s));
 }
 
+/// Pacing held the ping back, and by then the library knew nothing of it any more: neither was it
+/// sent, nor did the keep-alive's timer run again.
+TEST(Paths, APingThatPacingHoldsBackDoesNotSilenceTheClient) {
+  auto config = client_defaults();
+  config.transport.keep_alive = 1s;
+  pair p{config};
+  p.way = {far(1, 5000), far(2, 443)};
+  p.mtu = 1200;
+  p.delay = 50ms;
+  p.handshake();
+  p.run(3s);
+  rebinding translator{p};
+  translator.rebind();
+  // The answer to the server's challenge is lost, as is what the server says then.
+  bool answered = false;
+  const auto through = p.tamper;
+  p.tamper = [&](flight& f) {
+    answered = answered || (f.to_server && f.data.size() >= 1200);
+    return !answered && through(f);
+  };
+  p.client->ping(p.now);
+  ASSERT_TRUE(p.run_until([&] { return answered; }, 2s));
+  p.client->ping(p.now);
+  const auto before = p.sent_by_client;
+  p.run(50ms);
+  EXPECT_GT(p.sent_by_client, before);
+  p.tamper = through;
+  EXPECT_TRUE(p.run_until([&] { return has(p.server_events, kind::path_changed); }, 5s));
+}
+
 }  // namespace
 }  // namespace weft::quic::core::test

@@ -274,6 +274,7 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
   grant_credit();
   if (!memory_.pressed()) wake_writers();
   const auto ts = stamp(now);
+  const std::uint64_t flight = in_flight();
   const std::size_t full = ngtcp2_conn_get_path_max_tx_udp_payload_size2(native_);
   const std::size_t room = train_room(std::min(buffer.size(), train_bytes), full);
   paced_ = !pacer_.allows(now);
@@ -316,19 +317,32 @@ std::optional<transmit> connection_impl::write_train(mutable_bytes buffer, time_
     }
   }
   if (options_.pacing && size > 0) pace(size, now);
+  if (in_flight() > flight) end_ping();
   after_write(now, size > 0);
   if (size == 0 || !native_) return std::nullopt;
   return account(first, size, segment);
 }
 
+std::uint64_t connection_impl::in_flight() const noexcept {
+  ngtcp2_conn_info info;
+  ngtcp2_conn_get_conn_info2(native_, &info);
+  return info.bytes_in_flight;
+}
+
+/// Only once something was sent that the peer must acknowledge. Pacing or a full window may let
+/// nothing but acknowledgements out, and the library, whose timer has gone off, would then neither
+/// send its PING nor start that timer again.
+void connection_impl::end_ping() noexcept {
+  if (!std::exchange(ping_due_, false)) return;
+  const bool keeps_alive = options_.keep_alive > 0s;
+  ngtcp2_conn_set_keep_alive_timeout(
+      native_,
+      keeps_alive ? static_cast<ngtcp2_duration>(options_.keep_alive.count()) : UINT64_MAX);
+}
+
 void connection_impl::after_write(time_point now, bool wrote) {
   after_library(now);
   if (!native_) return;
-  if (std::exchange(ping_due_, false))
-    ngtcp2_conn_set_keep_alive_timeout(
-        native_, options_.keep_alive > 0s
-                     ? static_cast<ngtcp2_duration>(options_.keep_alive.count())
-                     : UINT64_MAX);
   control_due_ = false;
   packets_since_write_ = bytes_since_write_ = 0;
   hold_until_ = never;
