@@ -264,6 +264,7 @@ void connection_impl::expired(time_point now) {
     if (!native_) return;
     if (failed != 0) return fail_library(failed, now);
   }
+  settle_doubts(now);
   end_silent_streams(now);
   if (!native_) return;
   if (!server_ && stuck_at(now) <= now) begin_window_anew(now);

@@ -156,6 +156,10 @@ class connection_impl final : public connection, public route_target, public tim
   void shut(stream& s) noexcept;
   void shut_held() noexcept;
   void end_silent_streams(time_point now);
+  void note_delivered(stream& s) noexcept;
+  void doubt_fin(stream& s) noexcept;
+  void settle_doubts(time_point now) noexcept;
+  time_point settled_at(const stream& s) const noexcept;
   time_point silent_at(const stream& s) const noexcept;
   time_point next_silence() const noexcept;
   void drop_unread(stream& s) noexcept;
@@ -263,6 +267,8 @@ class connection_impl final : public connection, public route_target, public tim
   intrusive_list<stream, &stream::room_hook_> waiting_for_room_;
   intrusive_list<stream, &stream::held_hook_> held_;          // wait for the handshake's end
   intrusive_list<stream, &stream::stopping_hook_> stopping_;  // stopped, not closed; oldest first
+  intrusive_list<stream, &stream::doubt_hook_> doubts_;       // whether the FIN is acknowledged
+  std::uint64_t acknowledged_at_ = 0;                         // bytes of any stream
   static constexpr std::size_t max_silent_streams = 10'000;
   std::size_t silent_streams_ = 0;
   scheduler scheduler_;

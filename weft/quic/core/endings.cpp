@@ -75,7 +75,49 @@ time_point connection_impl::silent_at(const stream& s) const noexcept {
 }
 
 time_point connection_impl::next_silence() const noexcept {
-  return stopping_.empty() ? never : silent_at(*stopping_.front());
+  const auto silence = stopping_.empty() ? never : silent_at(*stopping_.front());
+  return doubts_.empty() ? silence : std::min(silence, settled_at(*doubts_.front()));
+}
+
+void connection_impl::note_delivered(stream& s) noexcept {
+  doubts_.erase(s);
+  if (std::exchange(s.drained_, true)) return;
+  signal(s, drained);
+}
+
+/// A FIN that was sent alone can go out again in one frame with the bytes before it, when they are
+/// lost or probed for. Its acknowledgement is then told as that of bytes: so when all bytes are
+/// acknowledged, nobody tells whether the FIN is, or is still under way.
+void connection_impl::doubt_fin(stream& s) noexcept {
+  s.fin_outrun_ = false;
+  s.doubted_at_ = last_stamp_;
+  s.losses_ = ngtcp2_conn_get_stream_loss_count2(native_, s.id_);
+  doubts_.push_back(s);
+}
+
+/// One that is under way is acknowledged, with news of that, or is found lost, as soon as later
+/// packets are acknowledged. If neither happens, it is not under way.
+void connection_impl::settle_doubts(time_point now) noexcept {
+  const bool idle = !doubts_.empty() && in_flight() == 0;
+  const std::uint64_t pto = ngtcp2_conn_get_pto2(native_);
+  while (stream* s = doubts_.front()) {
+    if (settled_at(*s) > now) return;
+    const auto losses = ngtcp2_conn_get_stream_loss_count2(native_, s->id_);
+    const bool lost = std::exchange(s->losses_, losses) != losses;
+    if (!lost && (idle || s->fin_outrun_)) {
+      note_delivered(*s);
+      continue;
+    }
+    // What is acknowledged so much later was sent later, too.
+    s->fin_outrun_ = !lost && acknowledged_at_ > s->doubted_at_ + pto;
+    s->doubted_at_ = to_native(now);
+    doubts_.erase(*s);
+    doubts_.push_back(*s);
+  }
+}
+
+time_point connection_impl::settled_at(const stream& s) const noexcept {
+  return from_native(s.doubted_at_ + 2 * ngtcp2_conn_get_pto2(native_));
 }
 
 }  // namespace weft::quic::core::detail

@@ -181,6 +181,55 @@ TEST(Endings, FinAcknowledgedTogetherWithBytesLetsAStoppedStreamClose) {
   EXPECT_TRUE(p.run_until([&] { return far->closed(); }, 5s));
 }
 
+/// As above, on a stream that nobody stops. On a busy connection something is always under way.
+TEST(Endings, FinAcknowledgedTogetherWithBytesIsDelivered) {
+  for (const bool busy : {false, true}) {
+    SCOPED_TRACE(busy);
+    pair p;
+    p.handshake();
+    stream* near = p.client->open_stream(true).value();
+    ASSERT_TRUE(near->write(slice::copy("question, ")));
+    p.run(50ms);
+    p.tamper = [](flight& f) { return !f.to_server; };
+    ASSERT_TRUE(near->write(slice::copy("the rest")));
+    p.run(2ms);
+    ASSERT_TRUE(near->finish());
+    p.run(2ms);
+    p.tamper = nullptr;
+    stream* other = p.client->open_stream(false).value();
+    for (int i = 0; i < 5; ++i, p.run(1ms)) ASSERT_TRUE(other->write(slice::copy("later")));
+    p.run(10ms);
+    EXPECT_EQ(p.received[p.accepted[0]], "question, the rest");
+    ASSERT_TRUE(p.accepted[0]->at_end());
+    ASSERT_EQ(near->unacknowledged(), 0u);
+    for (int i = 0; i < 1000 && !near->delivered(); ++i, p.run(1ms))
+      if (busy) other->write(slice::copy("later still")).value();
+    EXPECT_TRUE(near->delivered());
+    EXPECT_NE(p.seen[near] & drained, 0);
+  }
+}
+
+/// The bytes are acknowledged and the FIN after them is lost, again and again.
+TEST(Endings, FinThatIsStillLostIsNotDelivered) {
+  pair p;
+  p.delay = 50ms;
+  p.handshake();
+  p.run(1s);
+  stream* near = p.client->open_stream(true).value();
+  ASSERT_TRUE(near->write(slice::copy("question")));
+  p.run(5ms);
+  ASSERT_TRUE(near->finish());
+  bool through = false;
+  p.tamper = [&](flight& f) { return through || !f.to_server; };
+  p.run(130ms);
+  ASSERT_EQ(near->unacknowledged(), 0u);
+  for (int i = 0; i < 20; ++i, p.run(100ms)) ASSERT_FALSE(near->delivered());
+  ASSERT_FALSE(p.accepted[0]->at_end());
+  through = true;
+  EXPECT_TRUE(p.run_until([&] { return near->delivered(); }, 10s));
+  EXPECT_TRUE(p.accepted[0]->at_end());
+}
+
 TEST(Endings, StopSendingWhileTheEndWaitsOutOfOrderKeepsAllCredit) {
   auto config = server_defaults();
   config.transport.max_uni_streams = 4;

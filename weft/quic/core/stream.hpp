@@ -122,6 +122,7 @@ class stream {
   bool drain_watched_ = false;
   bool flow_blocked_ = false;  // waits for MAX_STREAM_DATA
   bool fin_alone_ = false;     // in a frame without bytes
+  bool fin_outrun_ = false;    // packets sent after it are acknowledged
 
   // Bytes [0, send_next_) of the queue were handed to a packet at least once and stay where they
   // are until acknowledged.
@@ -137,6 +138,8 @@ class stream {
   std::optional<std::uint64_t> stop_asked_;
   std::optional<std::uint64_t> reset_asked_;
   std::uint64_t stopped_at_ = 0;  // when the library was told to stop the peer
+  std::uint64_t doubted_at_ = 0;  // when it was last unknown whether the FIN is acknowledged
+  std::size_t losses_ = 0;        // of packets with its frames, until then
 
   detail::schedule_entry schedule_;
   detail::list_hook<stream> all_hook_;
@@ -146,6 +149,7 @@ class stream {
   detail::list_hook<stream> room_hook_;
   detail::list_hook<stream> held_hook_;
   detail::list_hook<stream> stopping_hook_;
+  detail::list_hook<stream> doubt_hook_;
 };
 
 }  // namespace weft::quic::core

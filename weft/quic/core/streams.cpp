@@ -114,6 +114,7 @@ void connection_impl::end_stream(stream& s) noexcept {
   waiting_for_room_.erase(s);
   held_.erase(s);
   stopping_.erase(s);
+  doubts_.erase(s);
   memory_.remove(s.send_buffered_);
   send_buffered_ -= s.send_buffered_;
   s.send_buffered_ = s.unsent_ = 0;
@@ -341,6 +342,7 @@ result<> connection_impl::finish(stream& s) {
 void connection_impl::drop_unsent(stream& s) noexcept {
   unschedule(s);
   fins_.erase(s);
+  doubts_.erase(s);
   waiting_for_room_.erase(s);
   const std::size_t count = std::exchange(s.unsent_, 0);
   while (s.send_queue_.size() > s.send_next_ + (s.send_next_offset_ > 0 ? 1 : 0))
@@ -354,6 +356,7 @@ void connection_impl::drop_unsent(stream& s) noexcept {
 void connection_impl::on_acknowledged(stream& s, std::size_t count) noexcept {
   if (s.closed_) return;
   if (count == 0) s.fin_acked_ = true;
+  if (count > 0) acknowledged_at_ = last_stamp_;
   count = std::min(count, s.send_buffered_ - s.unsent_);
   s.send_buffered_ -= count;
   send_buffered_ -= count;
@@ -373,12 +376,12 @@ void connection_impl::on_acknowledged(stream& s, std::size_t count) noexcept {
       if (s.send_next_ > 0) --s.send_next_;
     }
   }
-  if (!s.drained_ && s.fin_sent_ && s.send_buffered_ == 0 && (s.fin_acked_ || !s.fin_alone_)) {
-    s.drained_ = true;
-    signal(s, drained);
-  } else if (s.drain_watched_ && s.send_buffered_ == 0) {
-    s.drain_watched_ = false;
-    signal(s, drained);
+  const bool all_sent = s.fin_sent_ && s.send_buffered_ == 0;
+  if (all_sent && (s.fin_acked_ || !s.fin_alone_)) {
+    note_delivered(s);
+  } else {
+    if (all_sent) doubt_fin(s);
+    if (s.send_buffered_ == 0 && std::exchange(s.drain_watched_, false)) signal(s, drained);
   }
   wake_writers();
 }
