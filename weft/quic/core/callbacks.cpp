@@ -185,13 +185,16 @@ struct callbacks {
 
   // Paths -----------------------------------------------------------------------------------------
 
-  static int begin_path_validation(ngtcp2_conn*, std::uint32_t, const ngtcp2_path*,
+  static int begin_path_validation(ngtcp2_conn* native, std::uint32_t, const ngtcp2_path* where,
                                    const ngtcp2_path*, void* user) {
     auto& c = self(user);
     c.path_news_ = true;
     // What follows a success is a look at whether the old path is alive (RFC 9000 §9.3.3). Nothing
     // depends on it, and its end is not told.
-    if (!c.path_validated_) c.validating_ = true;
+    if (c.path_validated_ && !ngtcp2_path_eq(where, ngtcp2_conn_get_path2(native))) return 0;
+    // The packet that proved one path may have come by another.
+    c.path_validated_ = false;
+    c.validating_ = true;
     return 0;
   }
 

@@ -268,5 +268,37 @@ TEST(Paths, APingThatPacingHoldsBackDoesNotSilenceTheClient) {
   EXPECT_TRUE(p.run_until([&] { return has(p.server_events, kind::path_changed); }, 5s));
 }
 
+/// It proves the port that was asked, and takes the connection to another in one go.
+TEST(Paths, AForgedCopyOfAnAnswerToAChallengeProvesNothing) {
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.handshake();
+  p.run(2s);
+  rebinding translator{p};
+  const auto through = p.tamper;
+  const address forged = far(66, 6666);
+  bool asked = false, answered = false;
+  p.tamper = [&](flight& f) {
+    if (!through(f) || f.where.local == forged) return false;
+    const bool full = f.data.size() >= 1200;
+    asked = asked || (full && !f.to_server);
+    const bool answer = asked && full && f.to_server;
+    if (answer && !std::exchange(answered, true)) f.where.remote = forged;
+    return true;
+  };
+  p.on_turn = [&] {
+    const bool there = p.server->current_path().remote == forged;
+    EXPECT_FALSE(there && has(p.server_events, kind::path_changed));
+  };
+  translator.rebind();
+  stream* s = p.client->open_stream(false).value();  // enough for a challenge of full size
+  ASSERT_TRUE(s->write(slice::copy(pattern(1000))));
+  ASSERT_TRUE(p.run_until([&] { return p.server->current_path().remote == forged; }, 1s));
+  EXPECT_TRUE(answered);
+  p.run(10s);
+  EXPECT_NE(p.server->current_path().remote, forged);
+  EXPECT_TRUE(transfer(p, 100'000).complete);
+}
+
 }  // namespace
 }  // namespace weft::quic::core::test
