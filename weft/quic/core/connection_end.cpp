@@ -1,3 +1,4 @@
+#include <array>
 #include <chrono>
 #include <format>
 
@@ -110,8 +111,20 @@ error connection_impl::explain_peer_close() {
 std::vector<std::uint8_t> connection_impl::closing_packet(const ngtcp2_ccerr& why, time_point now) {
   std::vector<std::uint8_t> packet(NGTCP2_MAX_UDP_PAYLOAD_SIZE);
   ngtcp2_pkt_info info;
-  const auto size = ngtcp2_conn_write_connection_close(native_, nullptr, &info, packet.data(),
-                                                       packet.size(), &why, stamp(now));
+  const auto write = [&] {
+    return ngtcp2_conn_write_connection_close(native_, nullptr, &info, packet.data(), packet.size(),
+                                              &why, stamp(now));
+  };
+  auto size = write();
+  if (size == NGTCP2_ERR_NOBUF && server_) {
+    // An unproven path lets nothing out now, yet later datagrams will allow an answer, which has to
+    // be written while there are keys. To the library this is a datagram that it cannot read.
+    static constexpr std::array<std::uint8_t, NGTCP2_MAX_UDP_PAYLOAD_SIZE> nothing{};
+    const native_path where{named(path_)};
+    ngtcp2_conn_read_pkt(native_, where.get(), nullptr, nothing.data(), nothing.size(), stamp(now));
+    size = write();
+    close_held_ = true;
+  }
   packet.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
   return packet;
 }
@@ -128,7 +141,7 @@ void connection_impl::end(error why, std::vector<std::uint8_t> packet, bool ling
     ++hub_.stats.handshakes_failed;
   }
   const auto pto = from_native_duration(ngtcp2_conn_get_pto2(native_));
-  if (!packet.empty() && packet.size() <= NGTCP2_MAX_UDP_PAYLOAD_SIZE) {
+  if (!packet.empty() && !close_held_) {
     auto& on_path = stats_of(path_);
     ++on_path.datagrams_sent;
     on_path.bytes_sent += packet.size();

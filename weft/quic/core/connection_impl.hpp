@@ -69,6 +69,8 @@ class connection_impl final : public connection, public route_target, public tim
   bool path_proven() const noexcept {
     return !server_ || (handshake_complete_ && !validating_ && path_ == known_path_);
   }
+  /// CONNECTION_CLOSE may go out only as an answer: the path allowed no more bytes at the end.
+  bool close_held() const noexcept { return close_held_; }
   void trace(std::string_view text) noexcept;
 
   // connection ------------------------------------------------------------------------------------
@@ -222,6 +224,7 @@ class connection_impl final : public connection, public route_target, public tim
   bool path_validated_ = false;
   bool wrote_ = false;
   bool more_ = false;
+  bool close_held_ = false;
   bool control_due_ = false;  // something besides acknowledgements must go out
   bool ping_due_ = false;
   bool want_streams_ = false;

@@ -178,7 +178,7 @@ void hub::send(const path& where, std::vector<std::uint8_t> data) {
 }
 
 void hub::bury(connection_impl& gone, std::vector<std::uint8_t> packet, time_point until) {
-  if (!packet.empty()) outbox.push_back({gone.current_path(), packet});
+  if (!packet.empty() && !gone.close_held()) outbox.push_back({gone.current_path(), packet});
   if (graves.size() >= graves_limit || until == time_point{}) {
     for (const auto id : gone.ids()) routes.erase(id);
     for (const auto& id : gone.initial_ids()) initial_routes.erase(id);
@@ -187,7 +187,7 @@ void hub::bury(connection_impl& gone, std::vector<std::uint8_t> packet, time_poi
     record->ids = std::move(gone.ids());
     record->initial_ids = std::move(gone.initial_ids());
     record->where = gone.current_path();
-    record->proven = gone.path_proven();
+    record->proven = gone.path_proven() && !gone.close_held();
     record->packet = std::move(packet);
     for (const auto id : record->ids) routes.replace(id, *record);
     for (const auto& id : record->initial_ids)

@@ -300,5 +300,31 @@ TEST(Paths, AForgedCopyOfAnAnswerToAChallengeProvesNothing) {
   EXPECT_TRUE(transfer(p, 100'000).complete);
 }
 
+TEST(Paths, ACloseForWhichAnUnprovenPathHasNoAllowanceIsToldLater) {
+  pair p;
+  p.way = {far(1, 5000), far(2, 443)};
+  p.handshake();
+  p.run(2s);
+  rebinding translator{p};
+  translator.rebind();
+  translator.swallow = true;
+  p.client->ping(p.now);
+  p.run(1s);
+  const auto before = p.sent_by_server;
+  p.server->close(7, std::string(400, 'x'), p.now);
+  p.settle();
+  EXPECT_EQ(p.sent_by_server, before);  // a small datagram is no reason for a large one
+  translator.swallow = false;
+  p.client->ping(p.now);
+  p.run(3ms);
+  EXPECT_EQ(p.sent_by_server, before);
+  EXPECT_EQ(p.client->current_state(), connection::state::established);
+  stream* s = p.client->open_stream(false).value();
+  ASSERT_TRUE(s->write(slice::copy(pattern(500))));
+  p.run(5ms);
+  EXPECT_EQ(p.client->current_state(), connection::state::closed);
+  EXPECT_EQ(p.client->close_reason().detail(), 7u) << p.client->close_reason().to_string();
+}
+
 }  // namespace
 }  // namespace weft::quic::core::test
