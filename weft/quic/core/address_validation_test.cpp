@@ -107,12 +107,12 @@ TEST(VersionNegotiation, AnswersUnknownVersionsOfFullSizeOnly) {
   EXPECT_EQ(p.server_endpoint->stats().version_negotiations, 1u);
 }
 
-TEST(VersionNegotiation, ClientSaysWhatAForeignServerOffersAndWhatItWants) {
+/// What a client says when it is offered `version` and a reserved one.
+std::string told_after_offer_of(std::uint32_t version) {
   pair p;
   p.connect();
-  auto initial = p.client_endpoint->poll_transmit(p.buffer, p.now);
-  ASSERT_TRUE(initial);
-  // The packet's ids, swapped, and a version nobody speaks.
+  EXPECT_TRUE(p.client_endpoint->poll_transmit(p.buffer, p.now));
+  // The packet's ids, swapped.
   const auto dcid_size = static_cast<std::size_t>(p.buffer[5]);
   const auto scid_size = static_cast<std::size_t>(p.buffer[6 + dcid_size]);
   std::vector<std::byte> answer{std::byte{0x80}, {}, {}, {}, {}};
@@ -122,18 +122,30 @@ TEST(VersionNegotiation, ClientSaysWhatAForeignServerOffersAndWhatItWants) {
   answer.push_back(static_cast<std::byte>(dcid_size));
   answer.insert(answer.end(), p.buffer.begin() + 6,
                 p.buffer.begin() + 6 + static_cast<long>(dcid_size));
-  for (int octet : {0x1a, 0x1a, 0x1a, 0x1a, 0xff, 0, 0, 0x1d})
-    answer.push_back(static_cast<std::byte>(octet));
+  for (const std::uint32_t each : {0x1a1a1a1au, version})
+    for (const int shift : {24, 16, 8, 0})
+      answer.push_back(static_cast<std::byte>(each >> shift & 0xff));
   p.client_endpoint->handle_datagrams(p.way, ecn::not_ect, answer, answer.size(), p.now);
   while (p.client_endpoint->poll_connection()) {
     while (auto e = p.client->poll_event()) p.client_events.push_back(e->what);
   }
-  ASSERT_TRUE(has(p.client_events, kind::closed));
+  EXPECT_TRUE(has(p.client_events, kind::closed));
   EXPECT_EQ(p.client->close_reason().code(), errc::unsupported);
-  const std::string text = p.client->close_reason().to_string();
+  return p.client->close_reason().to_string();
+}
+
+TEST(VersionNegotiation, ClientSaysWhatAForeignServerOffersAndWhatItWants) {
+  const std::string text = told_after_offer_of(0xff00001d);
+  EXPECT_NE(text.find("speaks none of"), std::string::npos) << text;
   EXPECT_NE(text.find("offers 0xff00001d"), std::string::npos) << text;
-  EXPECT_NE(text.find("wanted is one of 0x"), std::string::npos) << text;
-  EXPECT_NE(text.find("0x1"), std::string::npos) << text;
+  EXPECT_NE(text.find("wanted is one of 0x1, 0x6b3343cf"), std::string::npos) << text;
+}
+
+TEST(VersionNegotiation, ClientDoesNotSayThatItSpeaksNoVersionThatItDoes) {
+  const std::string text = told_after_offer_of(0x6b3343cf);
+  EXPECT_EQ(text.find("speaks none of"), std::string::npos) << text;
+  EXPECT_NE(text.find("begins with QUIC version 0x1; it offers 0x6b3343cf"), std::string::npos)
+      << text;
 }
 
 TEST(StatelessReset, EndsAConnectionTheServerForgot) {

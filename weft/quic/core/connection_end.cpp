@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <format>
@@ -49,11 +50,7 @@ error connection_impl::explain(int code) {
       return tls::handshake_error(tls_.ssl(), peer_);
     case NGTCP2_ERR_RECV_VERSION_NEGOTIATION:
     case NGTCP2_ERR_VERSION_NEGOTIATION_FAILURE:
-      return {errc::unsupported, layer::quic,
-              std::format("{} speaks none of the QUIC versions this side does; it offers {}, "
-                          "wanted is one of {}",
-                          peer_, offered_versions_.empty() ? "others" : offered_versions_,
-                          list_of(supported_versions()))};
+      return explain_versions();
     case NGTCP2_ERR_NOMEM:
       return {errc::exhausted, layer::quic, "out of memory"};
     case NGTCP2_ERR_CALLBACK_FAILURE:
@@ -76,10 +73,24 @@ error connection_impl::explain(int code) {
 
 void connection_impl::note_versions(std::span<const std::uint32_t> offered) {
   // Reserved ones (RFC 9000 §15) say nothing, and the list is as long as a datagram lets it be.
-  std::vector<std::uint32_t> real;
+  offered_versions_.clear();
   for (const auto version : offered)
-    if ((version & 0x0f0f0f0f) != 0x0a0a0a0a && real.size() < 8) real.push_back(version);
-  offered_versions_ = real.empty() ? "none" : list_of(real);
+    if ((version & 0x0f0f0f0f) != 0x0a0a0a0a && offered_versions_.size() < 8)
+      offered_versions_.push_back(version);
+}
+
+/// A connection is not begun anew with a version that both know (docs/decisions/0004).
+error connection_impl::explain_versions() const {
+  const auto known = supported_versions();
+  const bool common =
+      std::ranges::find_first_of(offered_versions_, known) != offered_versions_.end();
+  return {
+      errc::unsupported, layer::quic,
+      std::format("{} {}; it offers {}, wanted is one of {}", peer_,
+                  common ? std::format("takes no connection that begins with QUIC version {:#x}",
+                                       known.front())
+                         : "speaks none of the QUIC versions this side does",
+                  offered_versions_.empty() ? "none" : list_of(offered_versions_), list_of(known))};
 }
 
 error connection_impl::explain_peer_close() {

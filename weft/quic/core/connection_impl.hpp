@@ -126,6 +126,7 @@ class connection_impl final : public connection, public route_target, public tim
   duration longest_hold() const noexcept;
   void fail_library(int code, time_point now);
   error explain(int code);
+  error explain_versions() const;
   void note_versions(std::span<const std::uint32_t> offered);
   error explain_peer_close();
   void end(error why, std::vector<std::uint8_t> packet, bool linger, time_point now);
@@ -232,8 +233,8 @@ class connection_impl final : public connection, public route_target, public tim
   bool want_datagram_room_ = false;
   state state_ = state::handshaking;
   error reason_{errc::closed, layer::quic, "still open"};
-  std::string peer_;              // for messages
-  std::string offered_versions_;  // by a Version Negotiation packet, as text
+  std::string peer_;                             // for messages
+  std::vector<std::uint32_t> offered_versions_;  // by a Version Negotiation packet
   path path_;
   path known_path_;               // the one its owner was last told of
   std::optional<error> refused_;  // a handshake that TLS accepts and we do not
