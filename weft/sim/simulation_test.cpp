@@ -3,7 +3,7 @@
 //
 //   WEFT_SEED=n       only seed n, with a line for each datagram
 //   WEFT_QLOG=1       with that: both ends' qlog too
-//   WEFT_SEEDS=count  this many seeds (default 1 050)
+//   WEFT_SEEDS=count  this many seeds (default 1 050; 140 with WEFT_TEST_FAST=1)
 //   WEFT_FIRST=n      starting with seed n (default 0)
 
 #include <weft/sim/simulation.hpp>
@@ -30,13 +30,18 @@ extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 namespace weft::sim {
 namespace {
 
-constexpr std::uint64_t default_seeds = 1'050;
+constexpr std::uint64_t default_seeds = 1'050, fast_seeds = 140;
 constexpr std::size_t heap_limit = std::size_t{192} << 20;  // all threads' worlds together
 
 std::optional<std::uint64_t> from_environment(const char* name) {
   const char* text = std::getenv(name);
   if (!text) return std::nullopt;
   return std::strtoull(text, nullptr, 10);
+}
+
+std::uint64_t seed_count() {
+  const bool fast = from_environment("WEFT_TEST_FAST").value_or(0) != 0;
+  return from_environment("WEFT_SEEDS").value_or(fast ? fast_seeds : default_seeds);
 }
 
 trouble kind_of(std::uint64_t seed) {
@@ -124,7 +129,7 @@ TEST_P(simulation_under, delivers_every_byte_and_leaks_nothing) {
     return;
   }
   const std::uint64_t first = from_environment("WEFT_FIRST").value_or(0);
-  const std::uint64_t count = from_environment("WEFT_SEEDS").value_or(default_seeds);
+  const std::uint64_t count = seed_count();
   std::vector<std::uint64_t> seeds;
   for (std::uint64_t seed = first; seed < first + count; ++seed)
     if (kind_of(seed) == GetParam()) seeds.push_back(seed);
@@ -159,8 +164,21 @@ TEST(simulation, passes_seeds_that_once_failed) {
   }
 }
 
+TEST(simulation, runs_fewer_seeds_when_tests_are_to_be_fast) {
+  if (from_environment("WEFT_SEEDS")) GTEST_SKIP() << "their number was given";
+  const char* given = std::getenv("WEFT_TEST_FAST");
+  const std::optional<std::string> before =
+      given ? std::optional<std::string>{given} : std::nullopt;
+  ::setenv("WEFT_TEST_FAST", "1", 1);
+  EXPECT_EQ(seed_count(), fast_seeds);
+  ::unsetenv("WEFT_TEST_FAST");
+  EXPECT_EQ(seed_count(), default_seeds);
+  if (before) ::setenv("WEFT_TEST_FAST", before->c_str(), 1);
+}
+
 TEST(simulation, repeats_exactly) {
-  for (std::uint64_t seed = 0; seed < 2 * trouble_kinds; ++seed) {
+  const std::uint64_t rounds = seed_count() < default_seeds ? 1 : 2;
+  for (std::uint64_t seed = 0; seed < rounds * trouble_kinds; ++seed) {
     const outcome first = simulation{seed, kind_of(seed)}.run();
     const outcome second = simulation{seed, kind_of(seed)}.run();
     EXPECT_EQ(first.trace_hash, second.trace_hash) << "seed " << seed;
