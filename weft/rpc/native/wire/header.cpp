@@ -217,13 +217,23 @@ std::byte* encode(const status& s, const metadata& trailers, std::byte* target) 
   return out.position();
 }
 
+namespace {
+
+/// Without details, and with its code and message even where they are those of a mere OK.
+std::size_t refusal_size(const status& s) noexcept {
+  return varint_size(static_cast<std::uint64_t>(s.code())) + sized_size(s.message().size()) +
+         unseen_size;
+}
+
+}  // namespace
+
 std::size_t encoded_size_of_refusal(const status& s) noexcept {
-  return frame_size(call_frame::status, content_size(s, {}) + unseen_size);
+  return frame_size(call_frame::status, refusal_size(s));
 }
 
 std::byte* encode_refusal(const status& s, std::byte* target) noexcept {
   sink out{target};
-  put_frame(out, call_frame::status, content_size(s, {}) + unseen_size);
+  put_frame(out, call_frame::status, refusal_size(s));
   out.varint(static_cast<std::uint64_t>(s.code())).sized(s.message());
   out.varint(static_cast<std::uint64_t>(field::unseen)).varint(0);
   return out.position();

@@ -49,7 +49,8 @@ std::size_t encoded_size_of_headers(const rpc::metadata& headers) noexcept;
 std::byte* encode_headers(const rpc::metadata& headers, std::byte* target) noexcept;
 weft::result<rpc::metadata> decode_headers(bytes content, std::size_t max_metadata);
 
-/// A refusal that says that the call was not looked at, so that it may be made elsewhere.
+/// A refusal that says that the call was not looked at, so that it may be made elsewhere. Its
+/// status' details are left out.
 std::size_t encoded_size_of_refusal(const status& s) noexcept;
 std::byte* encode_refusal(const status& s, std::byte* target) noexcept;
 

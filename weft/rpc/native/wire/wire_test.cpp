@@ -219,6 +219,21 @@ TEST(header, a_refusal_says_that_the_call_was_not_looked_at) {
   EXPECT_FALSE(decode_status(bytes{frame}.subspan(2), 1000)->unseen);
 }
 
+TEST(header, a_refusal_is_as_long_as_it_says_whatever_its_status) {
+  status detailed{code::unavailable, "elsewhere, please"};
+  detailed.add_detail("T", "a detail");
+  for (const status& why : {status{}, status{code::aborted, ""}, detailed}) {
+    std::vector<std::byte> frame(encoded_size_of_refusal(why) + 8, std::byte{0xee});
+    const auto* end = encode_refusal(why, frame.data());
+    EXPECT_EQ(end, frame.data() + encoded_size_of_refusal(why)) << why.to_string();
+    frame.resize(encoded_size_of_refusal(why));
+    auto read = decode_status(bytes{frame}.subspan(2), 1000);
+    ASSERT_TRUE(read) << why.to_string();
+    EXPECT_EQ(read->status.code(), why.code());
+    EXPECT_TRUE(read->unseen);
+  }
+}
+
 TEST(header, a_status_is_made_to_fit) {
   status s{code::internal, std::string(50'000, 'x')};
   s.add_detail("T", std::string(50'000, 'y'));
