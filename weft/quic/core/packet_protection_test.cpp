@@ -398,8 +398,8 @@ TEST_P(Protection, GoesOnAfterEarlyDataWasRefused) {
   p.exchange_text();
 }
 
-// By itself, TLS offers early data again with its second hello: the library aborts at keys for it,
-// and a server refuses the hello.
+// By itself, TLS offers early data again with its second hello. A server refuses that, and the
+// library aborts at keys for it.
 TEST_P(Protection, AnswersAHelloRetryRequestAfterEarlyData) {
   auto client = client_defaults();
   client.tls.groups = "X25519MLKEM768:X25519";
