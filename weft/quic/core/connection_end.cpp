@@ -127,7 +127,11 @@ std::vector<std::uint8_t> connection_impl::closing_packet(const ngtcp2_ccerr& wh
                                               &why, stamp(now));
   };
   auto size = write();
-  if (size == NGTCP2_ERR_NOBUF && server_) {
+  // An error of our own may have come in the middle of a packet, where the library aborts when it
+  // is given one to read.
+  const bool ours =
+      why.type == NGTCP2_CCERR_TYPE_TRANSPORT && why.error_code == NGTCP2_INTERNAL_ERROR;
+  if (size == NGTCP2_ERR_NOBUF && server_ && !ours) {
     // An unproven path lets nothing out now, yet later datagrams will allow an answer, which has to
     // be written while there are keys. To the library this is a datagram that it cannot read.
     static constexpr std::array<std::uint8_t, NGTCP2_MAX_UDP_PAYLOAD_SIZE> nothing{};
