@@ -69,7 +69,8 @@ class exchange {
 
   // Sending ---------------------------------------------------------------------------------------
   // Nothing leaves before the end of the turn: head, content and trailers of a small message share
-  // packets and system calls.
+  // packets and system calls. A head or trailers that exceed the peer's limit on field sections
+  // fail with errc::too_large and change nothing: a smaller one may follow.
   /// Server: queues the response's head, with `end` and nothing else. Once.
   virtual result<> send_head(const response_head& head, bool end = false) = 0;
   /// Takes all of `data`, shared, not copied; `end` ends our side without trailers. Nothing,
@@ -155,7 +156,8 @@ class client_connection {
   virtual ~client_connection() = default;
   virtual const connection_info& info() const noexcept = 0;
   /// Queues a request; waits while the server lets us open no more. With `end` it has no content.
-  /// errc::refused when the server is going away.
+  /// errc::refused when the server is going away, errc::too_large where its limit on field sections
+  /// does not allow the head.
   virtual task<result<std::unique_ptr<exchange>>> request(request_head head, bool end,
                                                           std::uint8_t urgency = 3) = 0;
   /// As `request`, without waiting: nothing, changing nothing, when it would have to.

@@ -323,6 +323,31 @@ TEST_P(exchange_suite, a_complete_request_is_delivered_though_its_exchange_goes)
   }(*this));
 }
 
+TEST_P(exchange_suite, trailers_beyond_the_clients_limit_are_an_error_of_the_server_alone) {
+  run([](auto& t) -> task<> {
+    result<> tried;
+    co_await t.connect(
+        [&tried](exchange_ptr e) -> task<> {
+          must(e->send_head({}));
+          tried = e->finish({{"x", std::string(600, 'x')}});
+          must(e->finish({{"x", "small"}}));
+          co_return;
+        },
+        {.max_field_section = 500});
+    for (int i = 0; i < 2; ++i) {  // by the second the client's settings are there
+      auto e = co_await t.ask(post(), true);
+      must(co_await e->receive_head());
+      auto rest = co_await e->read();
+      while (rest && !rest->empty()) rest = co_await e->read();
+      if (i == 1) {
+        EXPECT_TRUE(rest);
+        EXPECT_EQ(e->trailers().find("x"), "small");
+      }
+    }
+    EXPECT_TRUE(!tried && tried.error() == errc::too_large);
+  }(*this));
+}
+
 TEST_P(exchange_suite, fields_beyond_the_servers_limit_are_refused) {
   run([](auto& t) -> task<> {
     co_await t.connect(echo, {}, {.max_field_section = 500});

@@ -234,8 +234,8 @@ result<> h2_stream::finish(const field_list& trailers) {
   if (auto why = write_failure()) return std::unexpected{std::move(*why)};
   if (trailers.empty())
     on_->session().send(id_, {}, true);
-  else
-    on_->session().send_trailers(id_, trailers);
+  else if (auto queued = on_->session().send_trailers(id_, trailers); !queued)
+    return queued;
   finished_ = true;
   on_->changed();
   return {};

@@ -159,8 +159,8 @@ result<> h3_exchange::finish(const field_list& trailers) {
   if (auto why = write_failure()) return std::unexpected{std::move(*why)};
   if (trailers.empty())
     on_->session().send(stream_->id, {}, true);
-  else
-    on_->session().send_trailers(stream_->id, trailers);
+  else if (auto queued = on_->session().send_trailers(stream_->id, trailers); !queued)
+    return queued;
   finished_ = true;
   on_->changed();
   return {};

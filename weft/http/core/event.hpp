@@ -53,12 +53,14 @@ class session {
   /// Events since the last call, in order.
   std::vector<event>& events() noexcept { return events_; }
 
+  // What the peer's limit on field sections does not allow is errc::too_large, and changes nothing.
+
   /// Server: queues the final response's head. errc::invalid_argument for one that cannot be.
   virtual result<> respond(exchange_id id, const response_head& head, bool end) = 0;
   /// Queues content, shared; `end`: the last, without trailers.
   virtual void send(exchange_id id, slice data, bool end) = 0;
   /// Ends our side with trailers, which are not empty.
-  virtual void send_trailers(exchange_id id, const field_list& trailers) = 0;
+  virtual result<> send_trailers(exchange_id id, const field_list& trailers) = 0;
   /// Bytes of content queued and not yet in packets or frames.
   virtual std::size_t unsent(exchange_id id) const noexcept = 0;
   /// The application has taken `count` bytes of content: flow control may grant as many.

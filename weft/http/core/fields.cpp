@@ -108,6 +108,12 @@ void field_list::clear() noexcept {
   lines_.clear();
 }
 
+error beyond_peers_limit(std::string_view what, std::size_t size, std::uint64_t limit) {
+  return {errc::too_large, layer::http,
+          "the field section of " + std::string{what} + " takes " + std::to_string(size) +
+              " bytes, the peer takes " + std::to_string(limit)};
+}
+
 std::string_view to_string(give_up why) noexcept {
   return row(why).text;
 }

@@ -101,6 +101,10 @@ enum class give_up : std::uint8_t {
   protocol,        ///< a malformed message; what is not known counts as this
 };
 
+/// A field section of ours that the peer's limit (RFC 9114 §4.2.2, RFC 9113 §6.5.2) does not allow:
+/// errc::too_large. `what` is "the request" or so.
+error beyond_peers_limit(std::string_view what, std::size_t size, std::uint64_t limit);
+
 std::string_view to_string(give_up why) noexcept;
 std::uint64_t to_h3(give_up why) noexcept;
 std::uint32_t to_h2(give_up why) noexcept;

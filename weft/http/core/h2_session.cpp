@@ -338,6 +338,7 @@ result<exchange_id> h2_session::request(const request_head& head, bool end, std:
   const char priority[] = {'u', '=', static_cast<char>('0' + urgency)};
   if (urgency != default_urgency && !head.fields.find("priority"))
     lines.push_back(h2_line("priority", {priority, sizeof priority}));
+  if (auto fits = check_size("the request"); !fits) return std::unexpected{std::move(fits).error()};
   const auto next = static_cast<exchange_id>(nghttp2_session_get_next_stream_id(session_));
   stream_state& s = create(next);
   s.urgency = urgency;
@@ -352,12 +353,23 @@ result<exchange_id> h2_session::request(const request_head& head, bool end, std:
               std::string{"the request cannot be sent: "} + nghttp2_strerror(id));
 }
 
+/// Of the section in `lines_`.
+result<> h2_session::check_size(std::string_view what) const {
+  std::size_t size = 0;
+  for (const nghttp2_nv& each : lines_->all) size += each.namelen + each.valuelen + 32;
+  const auto limit =
+      nghttp2_session_get_remote_settings(session_, NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE);
+  if (size <= limit) return {};
+  return std::unexpected{beyond_peers_limit(what, size, limit)};
+}
+
 result<> h2_session::submit_response(stream_state& s, const response_head& head, bool end) {
   const char status[] = {static_cast<char>('0' + head.status / 100),
                          static_cast<char>('0' + head.status / 10 % 10),
                          static_cast<char>('0' + head.status % 10)};
   auto& lines = lines_->all;
   h2_lines(lines, {h2_line(":status", {status, sizeof status})}, head.fields);
+  if (auto fits = check_size("the response"); !fits) return fits;
   const nghttp2_data_provider2 content = callbacks::content_of(s);
   if (const int failed = nghttp2_submit_response2(session_, number(s.id), lines.data(),
                                                   lines.size(), end ? nullptr : &content);
@@ -390,12 +402,15 @@ void h2_session::send(exchange_id id, slice data, bool end) {
   resume(*s);
 }
 
-void h2_session::send_trailers(exchange_id id, const field_list& trailers) {
+result<> h2_session::send_trailers(exchange_id id, const field_list& trailers) {
   stream_state* s = find(id);
-  if (!s || s->sent_all || s->end) return;
+  if (!s || s->sent_all || s->end) return {};
+  h2_lines(lines_->all, {}, trailers);
+  if (auto fits = check_size("the trailers"); !fits) return fits;
   s->out_trailers = trailers;
   s->end = true;
   resume(*s);
+  return {};
 }
 
 std::size_t h2_session::unsent(exchange_id id) const noexcept {

@@ -67,7 +67,7 @@ class h2_session final : public session {
 
   result<> respond(exchange_id id, const response_head& head, bool end) override;
   void send(exchange_id id, slice data, bool end) override;
-  void send_trailers(exchange_id id, const field_list& trailers) override;
+  result<> send_trailers(exchange_id id, const field_list& trailers) override;
   std::size_t unsent(exchange_id id) const noexcept override;
   void consume(exchange_id id, std::size_t count) override;
   void stop(exchange_id id, give_up why) override;
@@ -111,6 +111,7 @@ class h2_session final : public session {
   void take_content(stream_state& s, bytes content);
   void ended_stream(stream_state& s, std::uint32_t code);
   void emit_content(stream_state& s, std::size_t count);
+  result<> check_size(std::string_view what) const;
   result<> submit_response(stream_state& s, const response_head& head, bool end);
   void append(bytes from);
   slice shared(bytes from);

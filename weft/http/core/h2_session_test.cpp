@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <weft/http/core/h2_test_frames.hpp>
+
 namespace weft::http {
 namespace {
 
@@ -362,10 +364,12 @@ TEST_P(h2_pair, a_complete_response_is_not_taken_back) {
 }
 
 TEST_P(h2_pair, a_field_section_beyond_the_limit_is_answered_431) {
-  begin({}, {.max_field_section = 1000});
+  client_.session = std::make_unique<h2_session>(h2_role::client, h2_settings{});
+  server_.session =
+      std::make_unique<h2_session>(h2_role::server, h2_settings{.max_field_section = 1000});
   request_head head = call();
   for (int i = 0; i < 30; ++i) head.fields.add_valid("x-" + std::to_string(i), "some value");
-  auto id = client_.session->request(head, false, 3);
+  auto id = client_.session->request(head, false, 3);  // before it can know the server's limit
   ASSERT_TRUE(id);
   client_.session->send(*id, slice::copy("content"), false);
   settle();
@@ -379,14 +383,48 @@ TEST_P(h2_pair, a_field_section_beyond_the_limit_is_answered_431) {
   EXPECT_EQ(all<event::request>(server_, next).size(), 1u);
 }
 
+TEST_P(h2_pair, a_section_beyond_the_peers_limit_is_not_sent_and_the_error_says_both_sizes) {
+  begin({.max_field_section = 300}, {.max_field_section = 400});
+  const std::string large(500, 'x');
+  request_head head = call();
+  head.fields.add_valid("x", large);
+  auto refused = client_.session->request(head, true, 3);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), errc::too_large);
+  EXPECT_THAT(refused.error().message(), HasSubstr("the peer takes 400"));
+  EXPECT_EQ(client_.session->open_exchanges(), 0u);
+  const auto id = ask(true);
+  settle();
+  ASSERT_EQ(all<event::request>(server_, id).size(), 1u);
+  EXPECT_EQ(server_.session->respond(id, {.fields = {{"x", large}}}, true).error(),
+            errc::too_large);
+  ASSERT_TRUE(server_.session->respond(id, {}, false));
+  const auto trailers = server_.session->send_trailers(id, {{"x", large}});
+  ASSERT_FALSE(trailers);
+  EXPECT_EQ(trailers.error(), errc::too_large);
+  EXPECT_THAT(trailers.error().message(), HasSubstr("takes 533 bytes, the peer takes 300"));
+  ASSERT_TRUE(server_.session->send_trailers(id, {{"x", "small"}}));
+  settle();
+  ASSERT_EQ(all<event::end>(client_, id).size(), 1u);
+  EXPECT_EQ(all<event::end>(client_, id)[0]->trailers.find("x"), "small");
+  EXPECT_EQ(server_.session->open_exchanges(), 0u);
+}
+
 TEST_P(h2_pair, too_large_a_response_head_or_trailer_section_fails_the_exchange_alone) {
   begin({.max_field_section = 200});
   const auto one = ask(true), two = ask(true), three = ask(true);
   settle();
-  const field_list large{{"x", std::string(300, 'x')}};
-  ASSERT_TRUE(server_.session->respond(one, {.fields = large}, true));
-  ASSERT_TRUE(server_.session->respond(two, {}, false));
-  server_.session->send_trailers(two, large);
+  // From a server that does not care.
+  const auto section = [](exchange_id id, const frames::lines& lines, bool end) {
+    return frames::frame(
+        frames::headers,
+        static_cast<std::uint8_t>(frames::end_headers | (end ? frames::end_stream : frames::none)),
+        static_cast<std::uint32_t>(id), frames::hpack(lines));
+  };
+  const std::string large(300, 'x');
+  server_.out += section(one, {{":status", "200"}, {"x", large}}, true) +
+                 section(two, {{":status", "200"}}, false) + section(two, {{"x", large}}, true);
+  deliver(server_, client_);
   settle();
   for (const auto id : {one, two}) {
     ASSERT_EQ(all<event::failed>(client_, id).size(), 1u);

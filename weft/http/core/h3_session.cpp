@@ -36,6 +36,14 @@ void append(std::vector<nghttp3_nv>& to, const field_list& fields) {
   for (const field each : fields) to.push_back(line(each.name, each.value, each.sensitive));
 }
 
+result<> check_size(const std::vector<nghttp3_nv>& lines, std::string_view what,
+                    std::uint64_t limit) {
+  std::size_t size = 0;
+  for (const nghttp3_nv& each : lines) size += each.namelen + each.valuelen + 32;
+  if (size <= limit) return {};
+  return std::unexpected{beyond_peers_limit(what, size, limit)};
+}
+
 std::unexpected<error> broken(nghttp3_ssize failure, std::string_view doing) {
   const int code = static_cast<int>(failure);
   return fail(code == NGHTTP3_ERR_H3_EXCESSIVE_LOAD ? errc::exhausted : errc::protocol, layer::http,
@@ -479,10 +487,6 @@ void h3_session::refuse_too_large(stream_state& s) {
 
 result<> h3_session::request(std::int64_t stream, const request_head& head, bool end,
                              std::uint8_t urgency) {
-  if (head.fields.section_size() > peer_max_section_)
-    return fail(errc::too_large, layer::http,
-                "the request's fields take " + std::to_string(head.fields.section_size()) +
-                    " bytes, the server allows " + std::to_string(peer_max_section_));
   std::vector<nghttp3_nv> lines;
   lines.reserve(head.fields.size() + 5);
   lines.push_back(line(":method", head.method));
@@ -492,6 +496,7 @@ result<> h3_session::request(std::int64_t stream, const request_head& head, bool
   append(lines, head.fields);
   const std::string priority = "u=" + std::to_string(urgency);
   if (urgency != NGHTTP3_DEFAULT_URGENCY) lines.push_back(line("priority", priority));
+  if (auto fits = check_size(lines, "the request", peer_max_section_); !fits) return fits;
   stream_state& s = create(stream);
   s.head_sent = true;
   s.end = s.end_handed = end;
@@ -506,15 +511,12 @@ result<> h3_session::request(std::int64_t stream, const request_head& head, bool
 }
 
 result<> h3_session::submit(stream_state& s, const response_head& head, bool end) {
-  if (head.fields.section_size() > peer_max_section_)
-    return fail(errc::too_large, layer::http,
-                "the response's fields take " + std::to_string(head.fields.section_size()) +
-                    " bytes, the client allows " + std::to_string(peer_max_section_));
   const std::string status = std::to_string(head.status);
   std::vector<nghttp3_nv> lines;
   lines.reserve(head.fields.size() + 1);
   lines.push_back(line(":status", status));
   append(lines, head.fields);
+  if (auto fits = check_size(lines, "the response", peer_max_section_); !fits) return fits;
   if (const int failed = nghttp3_conn_submit_response(conn_, s.id, lines.data(), lines.size(),
                                                       end ? nullptr : &callbacks::reader);
       failed != 0)
@@ -542,12 +544,16 @@ void h3_session::send(exchange_id id, slice data, bool end) {
   resume(*s);
 }
 
-void h3_session::send_trailers(exchange_id id, const field_list& trailers) {
+result<> h3_session::send_trailers(exchange_id id, const field_list& trailers) {
   stream_state* s = find(id);
-  if (!s || s->sent_all || s->end) return;
+  if (!s || s->sent_all || s->end) return {};
+  if (trailers.section_size() > peer_max_section_)
+    return std::unexpected{
+        beyond_peers_limit("the trailers", trailers.section_size(), peer_max_section_)};
   s->out_trailers = trailers;
   s->end = true;
   resume(*s);
+  return {};
 }
 
 bool h3_session::is_receiving(exchange_id id) const noexcept {

@@ -69,7 +69,7 @@ class h3_session final : public session {
 
   result<> respond(exchange_id id, const response_head& head, bool end) override;
   void send(exchange_id id, slice data, bool end) override;
-  void send_trailers(exchange_id id, const field_list& trailers) override;
+  result<> send_trailers(exchange_id id, const field_list& trailers) override;
   std::size_t unsent(exchange_id id) const noexcept override;
   void consume(exchange_id, std::size_t) override {}  // QUIC's flow control is the driver's
   void stop(exchange_id id, give_up why) override;
