@@ -217,7 +217,7 @@ struct h3_session::callbacks {
   static int end_stream(nghttp3_conn*, std::int64_t id, void* user, void*) {
     h3_session& s = self(user);
     stream_state* stream = s.find(id);
-    if (!stream || stream->received_all) return 0;
+    if (!stream || stream->received_all || stream->too_large) return 0;
     s.report(id, event::end{std::move(stream->trailers)});
     s.end_receiving(*stream);
     return 0;

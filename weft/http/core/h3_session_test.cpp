@@ -290,6 +290,22 @@ TEST_P(h3_pair, fields_and_trailers_beyond_the_clients_limit_fail) {
   }
 }
 
+/// From a server that does not know the limit, or does not care.
+TEST_P(h3_pair, trailers_beyond_our_limit_fail_the_exchange) {
+  begin({.max_field_section = 300}, {});
+  ASSERT_TRUE(client_.session->request(0, call(), true, 3));
+  settle();
+  // HEADERS of 200, then of one line: a literal name and value (RFC 9204 §4.5.6).
+  const std::string value(290, 'v');
+  std::string section{"\0\0\x23\x78\x79\x7a\x7f\xa3\x01", 9};
+  section += value;
+  std::string text{"\x01\x03\x00\x00\xd9\x01\x41", 7};
+  text += static_cast<char>(section.size() & 0xff);
+  receive(client_, 0, text + section, true);
+  ASSERT_EQ(all<event::failed>(client_).size(), 1u);
+  EXPECT_EQ(all<event::failed>(client_)[0]->why.code(), errc::too_large);
+}
+
 TEST_P(h3_pair, interim_responses_are_skipped) {
   begin();
   ASSERT_TRUE(client_.session->request(0, call(), true, 3));
