@@ -120,6 +120,16 @@ struct options {
   std::shared_ptr<memory_budget> memory{};
   /// Server over TCP: value of an `alt-svc` field (RFC 7838) for every response; empty: none.
   std::string alt_svc{};
+  /// Server: a request's head must be complete so long after its beginning; over HTTP/2, where it
+  /// holds everything else up, any field section, and the connection ends with errc::timed_out.
+  duration section_timeout = std::chrono::seconds{30};
+  /// HTTP/2: when so long nothing has come, the peer is asked for a sign of life (PING), and when
+  /// none follows the connection ends with errc::timed_out. Zero: never. Over HTTP/3 the QUIC
+  /// transport's `keep_alive` and `idle_timeout` count.
+  duration keep_alive = duration::zero();
+  duration keep_alive_timeout = std::chrono::seconds{20};
+  /// A connection that so long had no open exchange is closed. Zero: never.
+  duration max_idle = duration::zero();
 };
 
 struct connection_stats {

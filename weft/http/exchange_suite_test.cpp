@@ -348,6 +348,25 @@ TEST_P(exchange_suite, trailers_beyond_the_clients_limit_are_an_error_of_the_ser
   }(*this));
 }
 
+TEST_P(exchange_suite, a_connection_without_exchanges_is_closed_in_time) {
+  run([](auto& t) -> task<> {
+    co_await t.connect(echo, {}, {.max_idle = 1ms});
+    auto why = co_await t.server().finished();
+    EXPECT_EQ(why.code(), errc::closed) << why.to_string();
+    (void)co_await t.client().finished();
+    EXPECT_FALSE(t.client().usable());
+  }(*this));
+}
+
+TEST_P(exchange_suite, an_idle_client_closes_its_connection) {
+  run([](auto& t) -> task<> {
+    co_await t.connect(echo, {.max_idle = 1ms});
+    auto why = co_await t.client().finished();
+    EXPECT_EQ(why.code(), errc::closed) << why.to_string();
+    (void)co_await t.server().finished();
+  }(*this));
+}
+
 TEST_P(exchange_suite, fields_beyond_the_servers_limit_are_refused) {
   run([](auto& t) -> task<> {
     co_await t.connect(echo, {}, {.max_field_section = 500});

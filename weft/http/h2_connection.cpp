@@ -79,6 +79,11 @@ h2_connection::~h2_connection() {
 }
 
 void h2_connection::start() {
+  heard_ = idle_since_ = io::now();
+  shard_.arm(watch_, never, [weak = weak_from_this()](time_point now) {
+    if (auto self = weak.lock()) self->check(now);
+  });
+  look_after();
   const auto run = shard_.get_executor();
   asio::co_spawn(run, write_loop(shared_from_this()), asio::detached);
   asio::co_spawn(run, read_loop(shared_from_this()), asio::detached);
@@ -113,7 +118,10 @@ task<> h2_connection::read_loop(std::shared_ptr<h2_connection> self) {
       if (!arrived) failed = std::move(arrived).error();
       co_return self->shut(self->end_of_stream(std::move(failed)), false);
     }
-    auto done = self->session_.receive(*arrived, io::now());
+    self->heard_ = io::now();
+    self->pinged_ = never;
+    auto done = self->session_.receive(*arrived, self->heard_);
+    self->look_after();
     self->dispatch();
     if (!done) self->shut(std::move(done).error(), true);
     self->changed();
@@ -164,6 +172,7 @@ void h2_connection::begin_request(exchange_id id, event::request&& head) {
   }
   ++stats_.requests;
   ++stats_.open;
+  idle_since_ = never;
   streams_.emplace(id, stream);
   handler_(std::make_unique<h2_exchange>(std::move(stream)));
 }
@@ -223,6 +232,10 @@ void h2_connection::collected() {
 void h2_connection::released(const h2_stream& stream) {
   --stats_.open;
   streams_.erase(stream.id());
+  if (options_.max_idle > 0s && streams_.empty()) {
+    idle_since_ = io::now();
+    look_after();
+  }
   changed();
 }
 
@@ -243,6 +256,7 @@ result<std::unique_ptr<exchange>> h2_connection::begin_exchange(request_head hea
   ++stats_.open;
   auto stream = std::make_shared<h2_stream>(shared_from_this(), *id, std::move(head));
   stream->finished_ = end;
+  idle_since_ = never;
   streams_.emplace(*id, stream);
   changed();
   return std::make_unique<h2_exchange>(std::move(stream));
@@ -315,6 +329,55 @@ task<> h2_connection::drain(std::shared_ptr<h2_connection> self) {
   }
 }
 
+// What is to be looked at although nothing happens
+// ----------------------------------------------------------
+
+time_point h2_connection::next_check() const noexcept {
+  time_point at = never;
+  if (role_ == h2_role::server && session_.section_since() != never)
+    at = session_.section_since() + options_.section_timeout;
+  if (options_.keep_alive > 0s)
+    at = std::min(at, pinged_ == never ? heard_ + options_.keep_alive
+                                       : pinged_ + options_.keep_alive_timeout);
+  if (options_.max_idle > 0s && idle_since_ != never)
+    at = std::min(at, idle_since_ + options_.max_idle);
+  return at;
+}
+
+/// A timer that is too early costs less than one that moves with all that arrives.
+void h2_connection::look_after() {
+  const time_point at = next_check();
+  if (over_ || at >= check_at_) return;
+  check_at_ = at;
+  shard_.rearm(watch_, at);
+}
+
+void h2_connection::check(time_point now) {
+  check_at_ = never;
+  if (over_) return;
+  const auto passed = [now](time_point since, duration patience) {
+    return since != never && since + patience <= now;
+  };
+  if (role_ == h2_role::server && passed(session_.section_since(), options_.section_timeout)) {
+    constexpr std::string_view reason = "a field section was begun and never ended";
+    session_.terminate(give_up::excessive_load, reason);
+    return shut({errc::timed_out, layer::http, "the peer: " + std::string{reason},
+                 to_h2(give_up::excessive_load)},
+                true);
+  }
+  if (passed(pinged_, options_.keep_alive_timeout))
+    return shut({errc::timed_out, layer::http, "the peer gave no sign of life when asked for one"},
+                false);
+  if (options_.max_idle > 0s && passed(idle_since_, options_.max_idle))
+    return close(give_up::no_error, "the connection was idle");
+  if (options_.keep_alive > 0s && pinged_ == never && passed(heard_, options_.keep_alive)) {
+    pinged_ = now;
+    session_.ping();
+    changed();
+  }
+  look_after();
+}
+
 void h2_connection::close(give_up why, std::string_view reason) noexcept {
   if (over_) return;
   session_.terminate(why, reason);
@@ -325,6 +388,7 @@ void h2_connection::shut(error why, bool orderly) noexcept {
   if (over_) return;
   const auto self = shared_from_this();
   over_ = std::move(why);
+  shard_.disarm(watch_);
   if (orderly) {
     shard_.arm(patience_, io::now() + parting, [stream = stream_](time_point) { stream->abort(); });
     changed();

@@ -143,6 +143,9 @@ class h2_connection : public std::enable_shared_from_this<h2_connection> {
   result<std::unique_ptr<exchange>> begin_exchange(request_head head, bool end,
                                                    std::uint8_t urgency);
   std::optional<error> refusal() const;
+  time_point next_check() const noexcept;
+  void look_after();
+  void check(time_point now);
   /// Ends all that runs. `orderly`: what is still to be said is, before the stream ends.
   void shut(error why, bool orderly) noexcept;
   error end_of_stream(std::optional<error> failed) const;
@@ -161,6 +164,11 @@ class h2_connection : public std::enable_shared_from_this<h2_connection> {
   io::event caught_up_;  // for the reader
   waiting_list idle_, ended_, requests_;
   io::timer patience_;
+  io::timer watch_;
+  time_point check_at_ = never;    // when `watch_` goes off
+  time_point heard_ = never;       // last
+  time_point pinged_ = never;      // without an answer yet
+  time_point idle_since_ = never;  // no exchange is open
   bool flush_scheduled_ = false;
   bool writing_ = false;
   bool draining_ = false;

@@ -66,6 +66,49 @@ TEST_F(h2_bare, a_peer_that_makes_us_answer_and_reads_nothing_is_shown_the_door)
   }(*this));
 }
 
+TEST_F(h2_bare, a_field_section_that_never_ends_ends_the_connection) {
+  for (const bool trailers : {false, true}) {
+    SCOPED_TRACE(trailers);
+    heard_.clear();
+    run([](auto& t, bool trailers) -> task<> {
+      t.serve({.section_timeout = 1ms});
+      co_await t.say(frames::greeting() + (trailers ? frames::request(1, false) : ""));
+      co_await t.say(frames::frame(frames::headers, trailers ? frames::end_stream : frames::none, 1,
+                                   frames::hpack({{"x", "y"}})));
+      auto why = co_await t.server_->finished();
+      EXPECT_EQ(why.code(), errc::timed_out) << why.to_string();
+      const auto last = co_await t.await_frame(frames::goaway);
+      EXPECT_EQ(last.payload.substr(4, 4), frames::number(11, 4));
+      t.kept_.clear();
+    }(*this, trailers));
+  }
+}
+
+TEST_F(h2_bare, a_peer_without_a_sign_of_life_is_given_up) {
+  run([](auto& t) -> task<> {
+    t.serve({.keep_alive = 1ms, .keep_alive_timeout = 1ms});
+    co_await t.say(frames::greeting());
+    auto why = co_await t.server_->finished();
+    EXPECT_EQ(why.code(), errc::timed_out) << why.to_string();
+  }(*this));
+}
+
+TEST_F(h2_bare, a_peer_that_answers_pings_stays) {
+  run([](auto& t) -> task<> {
+    t.serve({.keep_alive = 1ms, .keep_alive_timeout = 1min});
+    co_await t.say(frames::greeting());
+    for (int i = 0; i < 5; ++i) {
+      const auto asked = co_await t.await_frame(frames::ping);
+      EXPECT_EQ(asked.flags, frames::none);
+      t.heard_.clear();
+      co_await t.say(frames::frame(frames::ping, frames::ack, 0, asked.payload));
+    }
+    co_await t.say(frames::request(1, true));
+    co_await t.until([&] { return t.kept_.size() == 1; });
+    t.kept_.clear();
+  }(*this));
+}
+
 TEST_F(h2_bare, handlers_that_outlive_their_exchanges_are_bounded) {
   run([](auto& t) -> task<> {
     t.serve({.max_concurrent = 10});

@@ -10,11 +10,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A client that has sent a part of a request's head sends the rest soon.
-constexpr duration head_patience = 30s;
 // A client that was told GOAWAY closes once it has read its responses; closing before it has would
 // take from it what is still on its way.
-constexpr duration farewell_patience = 1s;
+constexpr duration parting = 1s;
 constexpr std::int64_t unidirectional_bit = 2;  // RFC 9000 §2.1
 
 bool is_unidirectional(std::int64_t id) noexcept {
@@ -80,6 +78,7 @@ void h3_connection::start() {
   connection_.on_stream([weak = weak_from_this()](quic::stream s) {
     if (auto self = weak.lock()) self->on_stream(std::move(s));
   });
+  maybe_idle();
   changed();
 }
 
@@ -136,7 +135,7 @@ void h3_connection::serve_request(quic::stream s) {
   feed_ready(stream);
   if (over_) return;
   if (stream->begun || !session_->is_receiving(stream->id)) return forget_finished(stream);
-  shard_.arm(stream->patience, io::now() + head_patience,
+  shard_.arm(stream->patience, io::now() + options_.section_timeout,
              [this, stream = stream.get()](time_point) {
                session_->reset(stream->id, give_up::excessive_load);
                stream->stream.stop_sending(to_h3(give_up::excessive_load));
@@ -425,6 +424,10 @@ task<result<std::unique_ptr<exchange>>> h3_connection::request(request_head head
 
 void h3_connection::maybe_idle() {
   if (!streams_.empty()) return;
+  if (options_.max_idle > 0s && !over_)
+    shard_.arm(rest_, io::now() + options_.max_idle, [weak = weak_from_this()](time_point now) {
+      if (auto self = weak.lock()) self->rest(now);
+    });
   for (const auto& each : std::exchange(idle_, {})) each->notify();
   leave_when_idle();
 }
@@ -439,6 +442,16 @@ void h3_connection::leave_when_idle() {
   });
 }
 
+/// Nothing happened for long.
+void h3_connection::rest(time_point now) {
+  if (over_ || !streams_.empty()) return;  // its end comes here again
+  if (side_ == end_of::client || std::exchange(draining_, true))
+    return close(give_up::no_error, "the connection was idle");
+  session_->go_away();
+  changed();
+  shard_.rearm(rest_, now + parting);
+}
+
 task<> h3_connection::drain() {
   const auto self = shared_from_this();
   draining_ = true;
@@ -451,7 +464,7 @@ task<> h3_connection::drain() {
   if (over_ || side_ == end_of::client) co_return;
   io::timer alarm;
   bool late = false;
-  shard_.arm(alarm, io::now() + farewell_patience, [&](time_point) {
+  shard_.arm(alarm, io::now() + parting, [&](time_point) {
     late = true;
     for (const auto& each : std::exchange(ended_, {})) each->notify();
   });
@@ -482,6 +495,7 @@ void h3_connection::shut(error why) noexcept {
   if (over_) return;
   const auto self = weak_from_this().lock();
   over_ = std::move(why);
+  shard_.disarm(rest_);
   connection_.close(over_->detail() != 0 ? over_->detail() : to_h3(give_up::no_error),
                     over_->message());
   for (const auto& [id, stream] : std::exchange(streams_, {})) {

@@ -103,6 +103,7 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   void maybe_idle();
   void leave_when_idle();
   static task<bool> wait_in(std::vector<std::shared_ptr<io::event>>& list);
+  void rest(time_point now);
   result<std::unique_ptr<exchange>> begin_exchange(quic::stream s, request_head head, bool end,
                                                    std::uint8_t urgency);
 
@@ -120,6 +121,7 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   connection_stats stats_;
   std::optional<error> over_;
   std::vector<std::shared_ptr<io::event>> idle_, ended_;
+  io::timer rest_;
   bool flush_scheduled_ = false;
   bool draining_ = false;
 };

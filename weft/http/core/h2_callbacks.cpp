@@ -129,7 +129,7 @@ int h2_session::callbacks::frame_received(nghttp2_session*, const nghttp2_frame*
       if (stream) s.reset_by_peer(*stream, frame->rst_stream.error_code);
       break;
     case NGHTTP2_PING:
-      if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0) s.ponged();
+      if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0) s.ponged(frame->ping.opaque_data);
       break;
     case NGHTTP2_GOAWAY:
       s.take_farewell(frame->goaway.error_code,

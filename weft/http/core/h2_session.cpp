@@ -47,7 +47,10 @@ std::string printable(std::string_view text, std::size_t most) {
 }  // namespace
 
 h2_session::h2_session(h2_role role, const h2_settings& settings)
-    : role_{role}, settings_{settings}, lines_{std::make_unique<line_list>()} {
+    : role_{role},
+      settings_{settings},
+      sections_{role == h2_role::server ? std::size_t{NGHTTP2_CLIENT_MAGIC_LEN} : 0},
+      lines_{std::make_unique<line_list>()} {
   const std::unique_ptr<nghttp2_option, decltype(&nghttp2_option_del)> wanted{options(),
                                                                               &nghttp2_option_del};
   const auto create =
@@ -106,6 +109,7 @@ result<> h2_session::receive(const slice& arrived, time_point now) {
   if (failure_) return std::unexpected{*failure_};
   if (terminated_) return {};
   now_ = now;
+  sections_.take(arrived.span(), now);
   arriving_ = &arrived;
   const auto consumed = nghttp2_session_mem_recv2(
       session_, reinterpret_cast<const std::uint8_t*>(arrived.data()), arrived.size());
@@ -551,13 +555,17 @@ void h2_session::window_opened(stream_state* s) {
 // Ending
 // -------------------------------------------------------------------------------------------
 
+/// Tell the answers to both kinds of PING apart.
+constexpr std::uint8_t sign_of_life[8] = {1}, leaving[8] = {2};
+
 void h2_session::ping() {
-  (void)nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr);
+  (void)nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, sign_of_life);
 }
 
-void h2_session::ponged() {
+void h2_session::ponged(const std::uint8_t* payload) {
   ++pongs_;
-  if (!going_away_ || gone_away_ || role_ == h2_role::client) return;
+  const bool knows = std::ranges::equal(std::span{payload, sizeof leaving}, leaving);
+  if (!knows || gone_away_ || role_ == h2_role::client) return;
   gone_away_ = true;
   (void)nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
                               nghttp2_session_get_last_proc_stream_id(session_), NGHTTP2_NO_ERROR,
@@ -572,7 +580,7 @@ void h2_session::go_away() {
     return;
   }
   (void)nghttp2_submit_shutdown_notice(session_);
-  ping();
+  (void)nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, leaving);
 }
 
 void h2_session::terminate(give_up why, std::string_view reason) {

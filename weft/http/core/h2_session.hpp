@@ -57,6 +57,8 @@ class h2_session final : public session {
   /// `may_request()`.
   result<exchange_id> request(const request_head& head, bool end, std::uint8_t urgency);
 
+  /// Since when a header or trailer section of the peer has been under way; `never`: none is.
+  time_point section_since() const noexcept { return sections_.since(); }
   /// Asks for a sign of life, which `pongs()` counts.
   void ping();
   std::uint64_t pongs() const noexcept { return pongs_; }
@@ -98,7 +100,7 @@ class h2_session final : public session {
   void refuse_too_large(stream_state& s);
   void reset_by_peer(stream_state& s, std::uint32_t code);
   void broken_by_peer(stream_state& s, std::string_view words, errc code = errc::protocol);
-  void ponged();
+  void ponged(const std::uint8_t* payload);
   void take_priority(exchange_id id, std::string_view text);
   void take_farewell(std::uint32_t code, std::string_view reason);
   void window_opened(stream_state* s);
@@ -134,6 +136,7 @@ class h2_session final : public session {
   std::vector<slice>* out_ = nullptr;         // what `collect` fills
   std::size_t room_ = 0;                      // left in it
   arena frames_, pieces_{16 * 1024};
+  h2_section_watch sections_;
   h2_allowance resets_{1'000, 200};
   h2_allowance idle_frames_{10'000, 1'000};
   time_point now_{};

@@ -10,6 +10,7 @@
 namespace weft::http {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 /// A client's and a server's session whose bytes go across in pieces of `step`.
@@ -408,6 +409,37 @@ TEST_P(h2_pair, a_section_beyond_the_peers_limit_is_not_sent_and_the_error_says_
   ASSERT_EQ(all<event::end>(client_, id).size(), 1u);
   EXPECT_EQ(all<event::end>(client_, id)[0]->trailers.find("x"), "small");
   EXPECT_EQ(server_.session->open_exchanges(), 0u);
+}
+
+/// Pieces of which each has a time of its own.
+TEST(h2_sections, are_under_way_from_their_first_frame_to_the_end_of_their_last) {
+  using namespace frames;
+  const std::string block = hpack(request_lines());
+  const std::string begun = frame(headers, none, 1, block.substr(0, 10));
+  const std::string middle = frame(continuation, none, 1, block.substr(10, 10));
+  const std::string last = frame(continuation, end_headers, 1, block.substr(20));
+  h2_section_watch watch{preface.size()};
+  time_point now{};
+  const auto take = [&](std::string_view text) {
+    for (const char c : text) watch.take(std::as_bytes(std::span{&c, 1}), now += 1s);
+  };
+  take(greeting());
+  EXPECT_EQ(watch.since(), never);
+  take(begun.substr(0, 8));
+  EXPECT_EQ(watch.since(), never);  // nobody knows yet
+  take(begun.substr(8, 1));
+  const time_point since = now;
+  EXPECT_EQ(watch.since(), since);
+  take(begun.substr(9));
+  take(middle);
+  take(last.substr(0, last.size() - 1));
+  EXPECT_EQ(watch.since(), since);
+  take(last.substr(last.size() - 1));
+  EXPECT_EQ(watch.since(), never);
+  take(frame(headers, end_headers | end_stream, 3, block));
+  EXPECT_EQ(watch.since(), never);
+  take(frame(headers, end_headers, 5, {}));
+  EXPECT_EQ(watch.since(), never);
 }
 
 TEST_P(h2_pair, too_large_a_response_head_or_trailer_section_fails_the_exchange_alone) {
