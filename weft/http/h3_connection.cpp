@@ -333,6 +333,10 @@ void h3_connection::obey() {
     const auto found = streams_.find(each.stream);
     if (found == streams_.end()) continue;
     h3_stream& stream = *found->second;
+    if (each.does == h3_command::what::prioritise) {
+      stream.stream.set_priority(static_cast<std::uint8_t>(each.code));
+      continue;
+    }
     if (each.does == h3_command::what::stop_sending) {
       stream.stream.stop_sending(each.code);
       continue;

@@ -65,7 +65,8 @@ struct h3_session::stream_state {
   std::size_t section = 0;  // bytes of the field section under way
   bool too_large = false;
   bool head_done = false;
-  bool received_all = false;  // or given up
+  bool received_all = false;                       // or given up
+  std::uint8_t urgency = NGHTTP3_DEFAULT_URGENCY;  // as the client wants it
 
   // Sending
   std::deque<slice> queue;
@@ -90,6 +91,7 @@ struct h3_session::stream_state {
     out_trailers.clear();
     queue.clear();
     section = queued = handed_parts = front_acked = 0;
+    urgency = NGHTTP3_DEFAULT_URGENCY;
     too_large = head_done = received_all = head_sent = end = end_handed = blocked = sent_all =
         false;
   }
@@ -179,19 +181,9 @@ struct h3_session::callbacks {
     if (s.side_ == end_of::client) {
       s.report(id, event::response{std::move(stream->response)});
     } else {
-      const std::uint8_t wanted = urgency(stream->request.fields);
-      s.report(id, event::request{std::move(stream->request), wanted});
+      s.report(id, event::request{std::move(stream->request), stream->urgency});
     }
     return 0;
-  }
-
-  /// RFC 9218's `priority` field.
-  static std::uint8_t urgency(const field_list& fields) {
-    nghttp3_pri priority{.urgency = NGHTTP3_DEFAULT_URGENCY, .inc = 0};
-    if (const auto value = fields.find("priority");
-        value && nghttp3_pri_parse_priority(&priority, raw(*value), value->size()) != 0)
-      priority.urgency = NGHTTP3_DEFAULT_URGENCY;
-    return static_cast<std::uint8_t>(priority.urgency);
   }
 
   static int begin_trailers(nghttp3_conn*, std::int64_t id, void* user, void*) {
@@ -350,8 +342,10 @@ result<std::unique_ptr<h3_session>> h3_session::make(end_of side, const h3_setti
                                 NGHTTP3_SETTINGS_VERSION, &settings, nullptr, made.get());
       failed != 0)
     return broken(failed, "starting a session");
-  if (side == end_of::server)
+  if (side == end_of::server) {
     nghttp3_conn_set_max_concurrent_streams(made->conn_, wanted.max_concurrent);
+    made->expect_requests_from(0);
+  }
   return made;
 }
 
@@ -378,7 +372,20 @@ h3_session::stream_state& h3_session::create(exchange_id id) {
   }
   made->id = id;
   ++open_;
+  if (side_ == end_of::server) expect_requests_from(id);
   return *streams_.insert_or_assign(id, std::move(made)).first->second;
+}
+
+/// Up to which stream a PRIORITY_UPDATE may name requests that have not come (RFC 9218 §7.2): the
+/// library keeps something for each, and knows nothing of QUIC's limit.
+void h3_session::expect_requests_from(std::int64_t stream) {
+  constexpr std::int64_t step = 4;  // RFC 9000 §2.1
+  constexpr std::uint64_t spare = 1'000;
+  const std::uint64_t most = static_cast<std::uint64_t>(stream / step) +
+                             std::max<std::uint64_t>(settings_.max_concurrent, spare);
+  if (most <= expected_requests_) return;
+  expected_requests_ = most + spare;
+  nghttp3_conn_set_max_client_streams_bidi(conn_, expected_requests_);
 }
 
 void h3_session::end_receiving(stream_state& s) {
@@ -425,8 +432,46 @@ result<> h3_session::receive(std::int64_t stream, const slice& data, bool fin, t
   if (consumed < 0) return broken(consumed, "the peer broke the protocol");
   for (const exchange_id id : std::exchange(too_large_, {}))
     if (stream_state* s = find(id)) refuse_too_large(*s);
+  if (side_ == end_of::server) {
+    for (event& each : events_)
+      if (auto* begun = std::get_if<event::request>(&each.what); begun && each.id == stream)
+        if (stream_state* s = find(stream)) begun->urgency = s->urgency = urgency_of(stream);
+    if (is_peers_control(stream, data)) take_urgencies();
+  }
   close_finished();
   return {};
+}
+
+/// What the `priority` field or PRIORITY_UPDATE of the client says (RFC 9218), the latter having
+/// precedence.
+std::uint8_t h3_session::urgency_of(exchange_id id) const noexcept {
+  nghttp3_pri priority{.urgency = NGHTTP3_DEFAULT_URGENCY, .inc = 0};
+  if (nghttp3_conn_get_stream_priority2(conn_, &priority, id) != 0) return NGHTTP3_DEFAULT_URGENCY;
+  return static_cast<std::uint8_t>(priority.urgency);
+}
+
+/// `data`: the next of it.
+bool h3_session::is_peers_control(std::int64_t stream, const slice& data) {
+  constexpr std::int64_t unidirectional = 2;  // RFC 9000 §2.1
+  constexpr std::byte control{0};             // its first byte (RFC 9114 §6.2.1)
+  if (peer_control_ >= 0 || (stream & unidirectional) == 0) return stream == peer_control_;
+  if (data.empty() || std::ranges::contains(other_streams_, stream)) return false;
+  if (data.span().front() == control)
+    peer_control_ = stream;
+  else
+    other_streams_.push_back(stream);
+  return stream == peer_control_;
+}
+
+/// The library tells of no PRIORITY_UPDATE. They come on the control stream, where little else
+/// does.
+void h3_session::take_urgencies() {
+  for (const auto& [id, s] : streams_) {
+    if (!s->head_done || s->sent_all) continue;
+    const std::uint8_t wanted = urgency_of(id);
+    if (std::exchange(s->urgency, wanted) == wanted) continue;
+    command(id, h3_command::what::prioritise, wanted);
+  }
 }
 
 result<> h3_session::receive_reset(std::int64_t stream, std::uint64_t code) {
@@ -672,6 +717,7 @@ void h3_session::set_urgency(exchange_id id, std::uint8_t urgency) {
   if (side_ == end_of::server) {
     const nghttp3_pri priority{.urgency = urgency, .inc = 1};
     (void)nghttp3_conn_set_server_stream_priority(conn_, id, &priority);
+    if (stream_state* s = find(id)) s->urgency = urgency;
     return;
   }
   const std::string value = "u=" + std::to_string(urgency);

@@ -31,10 +31,10 @@ struct h3_write {
 
 /// What the driver has to do to a stream, beside writing to it.
 struct h3_command {
-  enum class what : std::uint8_t { reset, stop_sending };
+  enum class what : std::uint8_t { reset, stop_sending, prioritise };
   std::int64_t stream;
   what does;
-  std::uint64_t code;
+  std::uint64_t code;  ///< or the urgency
 };
 
 /// One connection's HTTP/3. Errors of `receive` and others are connection errors whose `detail()`
@@ -96,6 +96,10 @@ class h3_session final : public session {
   stream_state& create(exchange_id id);
   result<> submit(stream_state& s, const response_head& head, bool end);
   void resume(const stream_state& s);
+  void expect_requests_from(std::int64_t stream);
+  std::uint8_t urgency_of(exchange_id id) const noexcept;
+  bool is_peers_control(std::int64_t stream, const slice& data);
+  void take_urgencies();
   void end_receiving(stream_state& s);
   void end_sending(stream_state& s);
   void close_finished();
@@ -114,7 +118,10 @@ class h3_session final : public session {
   std::vector<std::unique_ptr<stream_state>> spare_;
   std::vector<exchange_id> finished_, too_large_;
   std::vector<h3_command> commands_;
-  const slice* arriving_ = nullptr;  // what `receive` was given
+  const slice* arriving_ = nullptr;          // what `receive` was given
+  std::vector<std::int64_t> other_streams_;  // the peer's, that are not its control stream
+  std::int64_t peer_control_ = -1;
+  std::uint64_t expected_requests_ = 0;
   std::size_t open_ = 0;
   std::int64_t refused_from_ = INT64_MAX;
   std::uint64_t peer_max_section_ = UINT64_MAX;

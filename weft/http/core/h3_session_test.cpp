@@ -66,6 +66,7 @@ class h3_pair : public testing::TestWithParam<std::size_t> {
   void obey(endpoint& from, endpoint& to) {
     for (const h3_command& each : std::exchange(from.session->commands(), {})) {
       from.commands.push_back(each);
+      if (each.does == h3_command::what::prioritise) continue;  // no business of the peer's
       if (each.does == h3_command::what::reset)
         ASSERT_TRUE(to.session->receive_reset(each.stream, each.code));
       else
@@ -304,6 +305,37 @@ TEST_P(h3_pair, trailers_beyond_our_limit_fail_the_exchange) {
   receive(client_, 0, text + section, true);
   ASSERT_EQ(all<event::failed>(client_).size(), 1u);
   EXPECT_EQ(all<event::failed>(client_)[0]->why.code(), errc::too_large);
+}
+
+TEST_P(h3_pair, a_priority_update_reaches_who_schedules_streams) {
+  begin();
+  for (const exchange_id id : {0, 4}) ASSERT_TRUE(client_.session->request(id, call(), true, 5));
+  settle();
+  ASSERT_EQ(all<event::request>(server_, 4).size(), 1u);
+  EXPECT_EQ(all<event::request>(server_, 4)[0]->urgency, 5u);
+  EXPECT_TRUE(server_.commands.empty());
+  client_.session->set_urgency(4, 1);
+  settle();
+  ASSERT_EQ(server_.commands.size(), 1u);
+  EXPECT_EQ(server_.commands[0].stream, 4);
+  EXPECT_EQ(server_.commands[0].does, h3_command::what::prioritise);
+  EXPECT_EQ(server_.commands[0].code, 1u);
+  // Not against what the application wants.
+  server_.session->set_urgency(4, 6);
+  client_.session->set_urgency(4, 2);
+  settle();
+  EXPECT_EQ(server_.commands.size(), 1u);
+}
+
+TEST_P(h3_pair, a_priority_update_that_overtakes_its_request_counts) {
+  begin();
+  // PRIORITY_UPDATE of stream 0: "u=2" (RFC 9218 §7.2).
+  receive(server_, 2, std::string_view{"\x80\x0f\x07\x00\x04\x00u=2", 9}, false);
+  ASSERT_FALSE(server_.failure) << server_.failure->to_string();
+  ASSERT_TRUE(client_.session->request(0, call(), true, 5));
+  settle();
+  ASSERT_EQ(all<event::request>(server_).size(), 1u);
+  EXPECT_EQ(all<event::request>(server_)[0]->urgency, 2u);
 }
 
 TEST_P(h3_pair, interim_responses_are_skipped) {
