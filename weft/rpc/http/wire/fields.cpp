@@ -9,7 +9,8 @@
 namespace weft::rpc::http::wire {
 namespace {
 
-constexpr std::array<std::string_view, 20> reserved{"accept-encoding",
+constexpr std::array<std::string_view, 21> reserved{"accept-encoding",
+                                                    "alt-svc",
                                                     "connection",
                                                     "content-encoding",
                                                     "content-length",
