@@ -323,7 +323,15 @@ task<> h2_connection::drain(std::shared_ptr<h2_connection> self) {
     self->session_.go_away();
     self->changed();
   }
-  while (!self->is_idle()) {
+  io::timer alarm;
+  bool late = self->role_ == h2_role::client;
+  if (!late)
+    self->shard_.arm(alarm, io::now() + parting, [&late, on = self.get()](time_point) {
+      late = true;
+      on->check_idle();
+    });
+  // What a client sent before it knew is still let in, and closing would refuse it.
+  while (!self->over_ && !(self->is_idle() && (late || self->session_.gone_away()))) {
     const bool woken = co_await wait_in(self->idle_);
     if (!woken) co_return;
   }

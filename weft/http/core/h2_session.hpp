@@ -62,6 +62,8 @@ class h2_session final : public session {
   /// Asks for a sign of life, which `pongs()` counts.
   void ping();
   std::uint64_t pongs() const noexcept { return pongs_; }
+  /// After `go_away`: the peer knows, and nothing of what it sent before is still on its way.
+  bool gone_away() const noexcept { return gone_away_; }
   /// Ends the connection with GOAWAY: all that is open is over, without events.
   void terminate(give_up why, std::string_view reason);
   /// What the peer's GOAWAY said, unless that it is merely leaving.
