@@ -62,8 +62,6 @@ class h2_session final : public session {
   /// Asks for a sign of life, which `pongs()` counts.
   void ping();
   std::uint64_t pongs() const noexcept { return pongs_; }
-  /// After `go_away`: the peer knows, and nothing of what it sent before is still on its way.
-  bool gone_away() const noexcept { return gone_away_; }
   /// Ends the connection with GOAWAY: all that is open is over, without events.
   void terminate(give_up why, std::string_view reason);
   /// What the peer's GOAWAY said, unless that it is merely leaving.
@@ -80,7 +78,7 @@ class h2_session final : public session {
   /// In two steps (RFC 9113 §6.8): new exchanges are turned away once the client has answered the
   /// first.
   void go_away() override;
-  /// The last step is taken.
+  /// The last step is taken: the peer knows, and what it sent before has come.
   bool gone_away() const noexcept { return gone_away_; }
   bool peer_going_away() const noexcept override { return peer_going_away_; }
   std::size_t open_exchanges() const noexcept override { return streams_.size(); }
