@@ -1,5 +1,7 @@
 #include <weft/rpc/retry.hpp>
 
+#include <list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +9,9 @@
 #include <weft/io/event.hpp>
 
 namespace weft::rpc {
+namespace {
+class retried_call;
+}
 
 struct retrier::state {
   state(io::shard& s, retry_options o)
@@ -21,6 +26,7 @@ struct retrier::state {
   const retry_options options;
   retry_throttle throttle;
   std::minstd_rand random;
+  std::list<retried_call*> calls;
 };
 
 namespace {
@@ -71,7 +77,11 @@ class retried_call final : public client_call {
         start_{std::move(attempt)},
         method_{m},
         options_{std::move(options)},
-        deadline_{deadline} {}
+        deadline_{deadline},
+        place_{shared_->calls.insert(shared_->calls.end(), this)} {}
+  ~retried_call() override { leave(); }
+  retried_call(const retried_call&) = delete;
+  retried_call& operator=(const retried_call&) = delete;
 
   /// The first attempt, and others while none can even be started.
   task<result<>> begin() {
@@ -150,10 +160,17 @@ class retried_call final : public client_call {
     return current_ ? current_->codec() : rpc::codec::proto;
   }
 
+  /// Takes itself out of its retrier's calls.
+  void leave() noexcept {
+    if (place_) shared_->calls.erase(*std::exchange(place_, std::nullopt));
+  }
+
   void cancel(status why) override {
     final_ = why;
-    if (current_) current_->cancel(std::move(why));
+    // Whoever waits may destroy this.
+    const auto call = current_;
     pause_over_.notify();
+    if (call) call->cancel(std::move(why));
   }
 
  private:
@@ -242,6 +259,7 @@ class retried_call final : public client_call {
   const method& method_;
   call_options options_;
   const time_point deadline_;
+  std::optional<std::list<retried_call*>::iterator> place_;
   std::shared_ptr<client_call> current_;  // a writer may still hold the one before
   std::vector<kept_message> kept_;
   std::size_t kept_size_ = 0;
@@ -258,6 +276,16 @@ class retried_call final : public client_call {
 retrier::retrier(io::shard& shard, retry_options options)
     : state_{std::make_shared<state>(shard, std::move(options))} {}
 retrier::~retrier() = default;
+
+void retrier::close(const status& why) {
+  // What a call's end resumes may destroy others.
+  const auto shared = state_;
+  while (!shared->calls.empty()) {
+    auto* next = shared->calls.front();
+    next->leave();
+    next->cancel(why);
+  }
+}
 
 task<started> retrier::start(starter attempt, const method& m, call_options options,
                              time_point deadline) {

@@ -12,7 +12,7 @@ namespace weft::rpc {
 /// Tries failed calls again, for one channel. A call that may be tried again keeps what it sends;
 /// it is committed, and behaves as any other from then on, once a response has begun or it has sent
 /// more than `retry_options::buffer`. The deadline spans all attempts. Shard's thread only; calls
-/// may outlive it.
+/// may outlive it, and go on.
 class retrier {
  public:
   /// Starts one attempt.
@@ -25,6 +25,9 @@ class retrier {
   /// `attempt` is copied into a call that may be tried again.
   task<result<std::unique_ptr<client_call>>> start(starter attempt, const method& m,
                                                    call_options options, time_point deadline);
+
+  /// Ends all calls that may be tried again with `why`, also those between two attempts.
+  void close(const status& why);
 
   struct state;
 

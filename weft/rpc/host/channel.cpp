@@ -11,6 +11,7 @@
 
 #include <weft/io/event.hpp>
 #include <weft/rpc/host/dialer.hpp>
+#include <weft/rpc/retry.hpp>
 
 namespace weft::rpc {
 namespace {
@@ -66,7 +67,7 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
   using transport_ptr = std::shared_ptr<transport>;
 
   impl(io::shard& s, std::string to, channel_options o)
-      : shard{s}, options{std::move(o)}, target{std::move(to)} {
+      : shard{s}, options{std::move(o)}, target{std::move(to)}, again{s, options.retry} {
     auto parsed = detail::target::parse(target);
     if (parsed)
       dial.emplace(shard, std::move(*parsed), options);
@@ -76,6 +77,8 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
 
   // Calls
   static task<started> start(self_ptr self, const method& m, call_options options);
+  static task<started> start_retried(self_ptr self, const method& m, call_options options,
+                                     time_point deadline);
   static task<started> start_when_ready(self_ptr self, const method& m, call_options options,
                                         time_point deadline);
   static task<started> start_again(std::weak_ptr<impl> weak, const method& m, call_options options,
@@ -135,6 +138,7 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
   const executor loop = shard.get_executor();
   const channel_options options;
   const std::string target;
+  retrier again;
   std::optional<detail::dialer> dial;
   std::optional<status> defect;  ///< the target is none
   detail::link current;
@@ -159,16 +163,28 @@ task<started> channel::impl::start(self_ptr self, const method& m, call_options 
   if (!self->options.interceptors.empty()) {
     const client_interceptor::next innermost = [&self](const method& called, call_options changed,
                                                        time_point until) {
-      return start_when_ready(self, called, std::move(changed), until);
+      return start_retried(self, called, std::move(changed), until);
     };
     co_return co_await intercepted(self, 0, innermost, m, std::move(options), deadline);
   }
+  if (self->options.retry.max_attempts > 1)
+    co_return co_await start_retried(self, m, std::move(options), deadline);
   if (self->current.usable() && !self->current.early && !self->ended) {
     const transport_ptr calls = self->current.calls;
     auto call = co_await calls->start(m, options, deadline);
     if (call || calls->usable()) co_return call;
   }
   co_return co_await start_when_ready(self, m, std::move(options), deadline);
+}
+
+task<started> channel::impl::start_retried(self_ptr self, const method& m, call_options options,
+                                           time_point deadline) {
+  // A call may outlive its channel, which must not live for it.
+  retrier::starter attempt = [weak = std::weak_ptr{self}](const method& called, call_options each,
+                                                          time_point until) {
+    return start_again(weak, called, std::move(each), until);
+  };
+  co_return co_await self->again.start(std::move(attempt), m, std::move(options), deadline);
 }
 
 task<started> channel::impl::start_when_ready(self_ptr self, const method& m, call_options options,
@@ -182,7 +198,8 @@ task<started> channel::impl::start_when_ready(self_ptr self, const method& m, ca
   }
 }
 
-// For a call that a server turned away unseen: the other connection is one that takes it.
+// For a further attempt, and for a call that a server turned away unseen: the other connection is
+// one that takes it.
 task<started> channel::impl::start_again(std::weak_ptr<impl> weak, const method& m,
                                          call_options options, time_point deadline) {
   const self_ptr self = weak.lock();
@@ -338,6 +355,7 @@ task<> channel::impl::see_off(self_ptr self, transport_ptr old) {
 void channel::impl::close(const status& why) noexcept {
   if (ended && !current.calls && retired.empty()) return;
   ended = why;
+  again.close(why);
   stop_connecting.emit(asio::cancellation_type::terminal);
   wake_waiters();
   retired.push_back(std::exchange(current, {}).calls);

@@ -7,6 +7,7 @@
 
 #include <weft/quic/endpoint.hpp>
 #include <weft/rpc/client.hpp>
+#include <weft/rpc/core/retry.hpp>
 #include <weft/rpc/interceptor.hpp>
 #include <weft/tls/credentials.hpp>
 
@@ -39,6 +40,7 @@ struct channel_options {
   /// Connect: call methods without side effects by GET, which caches understand.
   bool connect_get = false;
   rpc::limits limits{};
+  /// HTTP/2 over TLS/TCP heeds `keep_alive`, too.
   quic::transport_options transport{};
   /// Small unary calls may share long-lived streams instead of opening one each. One-way calls
   /// always do.
@@ -46,6 +48,10 @@ struct channel_options {
   /// What responses may be compressed with.
   std::vector<compression> accept = available_compressions();
   std::vector<std::shared_ptr<client_interceptor>> interceptors{};
+  /// Trying failed calls of safe methods again; interceptors see one call. Off unless
+  /// `max_attempts` is more than one. What a server turned away unseen is made again anyhow, and is
+  /// not an attempt.
+  retry_options retry{};
   /// Allow calls of methods without side effects, or idempotent, in a resumed connection's first
   /// flight (0-RTT). One-way calls always wait for the handshake.
   bool early_data = false;

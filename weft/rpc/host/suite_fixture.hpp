@@ -63,7 +63,11 @@ struct probe {
   bool hold_sleeps = false;  ///< `hold` sleeps on the shard rather than on an event
   compression reply_compression = compression::identity;
   std::string reply;  ///< of `about`
-  call_info seen;     ///< of the last call; its views are not to be used
+  int failures = 0;   ///< calls that still fail with `failure`
+  code failure = code::unavailable;
+  metadata failure_trailers;
+  std::vector<std::string> attempts;  ///< earlier ones, as each call's metadata tells them
+  call_info seen;                     ///< of the last call; its views are not to be used
   std::string seen_transport, seen_path;
 
   void release(std::size_t index) {
@@ -82,6 +86,8 @@ class handler final : public service_handler {
     probe_->seen_path = context.info().path;
     if (context.deadline() != never) probe_->remaining = context.deadline() - io::now();
     context.set_compression(probe_->reply_compression);
+    probe_->attempts.emplace_back(context.metadata().find(retry_attempts_key).value_or("0"));
+    if (probe_->failures > 0) return do_fail(context, call);
     switch (index) {
       case echo:
         return do_echo(call);
@@ -113,6 +119,13 @@ class handler final : public service_handler {
     auto request = co_await read_single<text>(call);
     if (!request) co_return std::move(request).error();
     co_return co_await write_reply<text>(call, std::move(*request));
+  }
+
+  task<status> do_fail(server_context& context, server_call& call) {
+    --probe_->failures;
+    auto first = co_await call.read();
+    context.set_trailers(probe_->failure_trailers);
+    co_return status{probe_->failure, "not now"};
   }
 
   task<status> do_hold(server_context& context, server_call& call) {
@@ -387,6 +400,22 @@ inline std::string carrier_name(const testing::TestParamInfo<way>& which) {
     default:
       return "tls_tcp";
   }
+}
+
+/// Every carrier with the native protocol, and with two over HTTP.
+inline std::vector<way> protocol_ways() {
+  std::vector<way> all{{carrier::quic, true}};
+  for (const carrier over : {carrier::quic, carrier::quic_one_stream, carrier::tls_tcp})
+    for (const protocol speaks : {protocol::native, protocol::grpc, protocol::connect})
+      all.push_back({over, false, speaks});
+  return all;
+}
+
+inline std::string protocol_way_name(const testing::TestParamInfo<way>& which) {
+  const protocol speaks = which.param.protocol;
+  return carrier_name(which) + (speaks == protocol::native ? "_native"
+                                : speaks == protocol::grpc ? "_grpc"
+                                                           : "_connect");
 }
 
 inline code code_of(const result<text>& outcome) {
