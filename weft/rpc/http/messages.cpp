@@ -104,7 +104,9 @@ status status_of(const error& failure) {
   if (failure.code() == errc::refused)
     return {code::unavailable,
             "the call was not looked at and can safely be retried: " + failure.message()};
-  if (failure.code() != errc::reset && failure.code() != errc::stopped) return to_status(failure);
+  const bool of_stream = failure.where() == layer::stream || failure.where() == layer::http;
+  const bool given_up = failure.code() == errc::reset || failure.code() == errc::stopped;
+  if (!of_stream || !given_up) return to_status(failure);
   switch (static_cast<weft::http::give_up>(failure.detail())) {
     case weft::http::give_up::rejected:
       return {code::unavailable,
