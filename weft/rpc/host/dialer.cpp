@@ -153,8 +153,8 @@ task<weft::result<link>> dialer::dial_tcp(address to, duration patience) {
                             from.session().group, from.session().cipher};
   if (speaks_http()) {
     std::string subject = from.session().peer_subject;
-    co_return open_http(
-        weft::http::open_h2(std::move(*stream), http_info(info, std::move(subject)), shard_, {}));
+    co_return open_http(weft::http::open_h2(std::move(*stream), http_info(info, std::move(subject)),
+                                            shard_, {.keep_alive = options_.transport.keep_alive}));
   }
   co_return link{native::open(std::move(*stream), info, shard_, session_options()), nullptr, false};
 }

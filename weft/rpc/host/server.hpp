@@ -23,6 +23,7 @@ struct server_options {
   /// Ask clients for certificates signed by these.
   std::shared_ptr<const tls::trust> client_trust;
   rpc::limits limits{};
+  /// HTTP/2 over TLS/TCP heeds `keep_alive`, too.
   quic::transport_options transport{};
   /// Also answer TLS 1.3 over TCP, on the same port number.
   bool tcp = true;
@@ -42,6 +43,11 @@ struct server_options {
   /// Lets clients call methods by JSON without knowing the .proto (`weft call`).
   bool describe = true;
   bool early_data = false;
+  /// After so long, give or take a tenth, a connection's client is told to make new calls on
+  /// another one, so that clients spread anew over servers. Zero: never.
+  duration max_connection_age = duration::zero();
+  /// What the old connection's running calls then get, before they end with `unavailable`.
+  duration max_connection_age_grace = std::chrono::seconds{30};
   udp::options socket{};
   quic::loop_options loop{};
   std::function<void(std::string_view)> key_log{};

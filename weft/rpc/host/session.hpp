@@ -27,6 +27,9 @@ class session {
   virtual void close(const status& why) noexcept = 0;
   /// Completes when the connection is over.
   virtual task<> finished() = 0;
+
+  /// When its age is too high, and then when its grace is over. The server's.
+  io::timer retirement;
 };
 
 std::unique_ptr<session> as_session(std::unique_ptr<native::server_session> native);

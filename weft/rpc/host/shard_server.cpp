@@ -1,5 +1,6 @@
 #include <weft/rpc/host/shard_server.hpp>
 
+#include <algorithm>
 #include <utility>
 
 #include <asio/co_spawn.hpp>
@@ -19,6 +20,10 @@ constexpr duration first_stream_timeout = 10s;
 
 status stopped() {
   return {code::unavailable, "the server is shutting down"};
+}
+
+status too_old() {
+  return {code::unavailable, "the connection has reached the age that the server allows"};
 }
 
 transport_info info_of(const quic::connection& connection, std::string_view name) {
@@ -148,6 +153,7 @@ weft::http::options shard_server::http_options(bool over_tcp) const {
   weft::http::options made{.max_field_section = setup_->options.limits.max_metadata,
                            .max_concurrent = setup_->options.limits.max_concurrent_calls,
                            .memory = setup_->memory};
+  if (over_tcp) made.keep_alive = setup_->options.transport.keep_alive;
   // RFC 7838: the same service, without TCP.
   if (over_tcp)
     made.alt_svc = "h3=\":" + std::to_string(endpoint_->local_address().port()) + "\"; ma=86400";
@@ -160,7 +166,25 @@ weft::http::options shard_server::http_options(bool over_tcp) const {
 void shard_server::adopt(std::unique_ptr<session> made) {
   auto* raw = made.get();
   sessions_.push_back(std::move(made));
+  limit_age(*raw);
   spawn(watch(shared_from_this(), raw));
+}
+
+void shard_server::limit_age(session& of) {
+  const duration age = setup_->options.max_connection_age;
+  if (age <= duration::zero()) return;
+  // Clients that came together must not all come again together.
+  std::uniform_real_distribution<double> spread{0.9, 1.1};
+  const auto due = std::chrono::duration_cast<duration>(age * spread(random_));
+  shard_.arm(of.retirement, io::now() + due, [this, &of](time_point) { retire(of); });
+}
+
+void shard_server::retire(session& old) {
+  const auto place = std::ranges::find(sessions_, &old, &session_ptr::get);
+  if (stopping_ || place == sessions_.end()) return;
+  spawn(drain({shared_from_this(), *place}, too_old()));
+  shard_.arm(old.retirement, io::now() + setup_->options.max_connection_age_grace,
+             [&old](time_point) { old.close(too_old()); });
 }
 
 // Does not hold the session: dropping it while it waits drops the wait.
@@ -172,9 +196,9 @@ task<> shard_server::watch(self_ptr self, session* of) {
   self->session_ended_.notify();
 }
 
-task<> shard_server::drain(held_session held) {
+task<> shard_server::drain(held_session held, status why) {
   co_await held.held->drain();
-  held.held->close(stopped());
+  held.held->close(why);
 }
 
 // Turns new connections away while running calls end.
@@ -206,7 +230,7 @@ void shard_server::shutdown(time_point deadline, std::function<void()> done) {
   stopping_ = true;
   if (listener_) listener_->close();
   spawn(refuse(shared_from_this(), deadline < never - last_grace ? deadline + last_grace : never));
-  for (const auto& session : sessions_) spawn(drain({shared_from_this(), session}));
+  for (const auto& session : sessions_) spawn(drain({shared_from_this(), session}, stopped()));
   shard_.arm(deadline_, deadline, [this](time_point) {
     end_sessions();
     session_ended_.notify();

@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <random>
 
 #include <weft/rpc/host/server.hpp>
 #include <weft/rpc/host/session.hpp>
@@ -59,12 +60,14 @@ class shard_server : public std::enable_shared_from_this<shard_server> {
   static task<> accept_tcp(self_ptr self);
   static task<> await_stream(self_ptr self, quic::connection connection);
   static task<> watch(self_ptr self, session* of);
-  static task<> drain(held_session held);
+  static task<> drain(held_session held, status why);
   static task<> refuse(self_ptr self, time_point deadline);
   static task<> finish(self_ptr self, std::function<void()> done);
 
   void serve_quic(quic::connection connection);
   void adopt(std::unique_ptr<session> made);
+  void limit_age(session& of);
+  void retire(session& old);
   void serve_stream(std::unique_ptr<io::byte_stream> stream, bool http, const transport_info& info,
                     std::string peer_subject);
   void end_sessions() noexcept;
@@ -81,6 +84,7 @@ class shard_server : public std::enable_shared_from_this<shard_server> {
   std::list<session_ptr> sessions_;
   io::event session_ended_;
   io::timer deadline_;
+  std::minstd_rand random_{std::random_device{}()};
   bool stopping_ = false;
 };
 
