@@ -352,7 +352,9 @@ TEST_P(exchange_suite, a_connection_without_exchanges_is_closed_in_time) {
   run([](auto& t) -> task<> {
     co_await t.connect(echo, {}, {.max_idle = 1ms});
     auto why = co_await t.server().finished();
-    EXPECT_EQ(why.code(), errc::closed) << why.to_string();
+    // Over HTTP/3 the client, told to go, closes first.
+    const bool left = why == errc::reset && why.detail() == 0x100 /* H3_NO_ERROR */;
+    EXPECT_TRUE(why == errc::closed || left) << why.to_string();
     (void)co_await t.client().finished();
     EXPECT_FALSE(t.client().usable());
   }(*this));
