@@ -213,8 +213,9 @@ TEST_P(grpc_over_http, long_streams_arrive_in_order) {
 class grpc_beyond_limits : public grpc_over_http {};
 
 INSTANTIATE_TEST_SUITE_P(all, grpc_beyond_limits,
-                         ::testing::Values(spoken{h3, dialect::grpc},
-                                           spoken{h3, dialect::grpc_web}),
+                         ::testing::Values(spoken{h3, dialect::grpc}, spoken{h3, dialect::grpc_web},
+                                           spoken{h2, dialect::grpc},
+                                           spoken{h2, dialect::grpc_web}),
                          name_of);
 
 task<status> explain_at_length(server_call& call) {
