@@ -200,6 +200,7 @@ TEST_P(exchange_suite, a_writer_waits_for_a_peer_that_does_not_read) {
           writing = false;
         }(*e, block, sent, writing),
         asio::detached);
+    co_await t.until([&] { return held != nullptr; });
     std::size_t before = 1;
     while (before != sent) {
       before = sent;
