@@ -2,7 +2,7 @@
 """Counts test cases: count_tests.py CTEST-JUNIT-XML GTEST-XML-DIRECTORY.
 
 A ctest entry that is a GoogleTest binary counts by its cases; any other counts as one. The last line is
-"N passed, N failed[, N skipped]".
+"N passed, N failed[, N skipped]". Before it comes every failure's name with the end of what it printed.
 """
 
 import pathlib
@@ -10,12 +10,15 @@ import sys
 import xml.etree.ElementTree as xml
 
 
+SHOWN_LINES = 15
+
+
 def gtest_cases(path):
-    """(passed, names of failed, skipped) of one GoogleTest report."""
+    """(passed, (name, message) of each failed, skipped) of one GoogleTest report."""
     passed, failed, skipped = 0, [], 0
     for case in xml.parse(path).iter("testcase"):
-        if case.find("failure") is not None:
-            failed.append(f'{case.get("classname")}.{case.get("name")}')
+        if (failure := case.find("failure")) is not None:
+            failed.append((f'{case.get("classname")}.{case.get("name")}', failure.text or ""))
         elif case.get("status") == "notrun" or case.find("skipped") is not None:
             skipped += 1
         else:
@@ -37,15 +40,18 @@ def main(entries, reports):
         if outcome in ("notrun", "disabled"):
             skipped += 1
         elif outcome == "fail" and not cases[1]:
-            failed.append(name)  # crashed, leaked, timed out, or is not a GoogleTest binary
+            # It crashed, leaked, timed out, or is not a GoogleTest binary.
+            failed.append((name, entry.findtext("system-out") or ""))
         elif not any((cases[0], cases[1], cases[2])):
             passed += 1
         passed += cases[0]
-        failed += [f"{name}: {case}" for case in cases[1]]
+        failed += [(f"{name}: {case}", message) for case, message in cases[1]]
         skipped += cases[2]
 
-    for name in failed:
+    for name, message in failed:
         print(f"FAILED {name}")
+        for line in message.strip().splitlines()[-SHOWN_LINES:]:
+            print(f"    {line[:300]}")
     print(f"{passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
 
