@@ -13,6 +13,9 @@ using namespace std::chrono_literals;
 // A client that was told GOAWAY closes once it has read its responses; closing before it has would
 // take from it what is still on its way.
 constexpr duration parting = 1s;
+// How long a client has at least to learn that it is to go elsewhere. It goes at once, so this
+// costs nothing; turning away what it sent in between costs it a call.
+constexpr duration shortest_notice = 500ms;
 constexpr std::int64_t unidirectional_bit = 2;  // RFC 9000 §2.1
 
 bool is_unidirectional(std::int64_t id) noexcept {
@@ -449,32 +452,61 @@ void h3_connection::leave_when_idle() {
 /// Nothing happened for long.
 void h3_connection::rest(time_point now) {
   if (over_ || !streams_.empty()) return;  // its end comes here again
-  if (side_ == end_of::client || std::exchange(draining_, true))
+  if (side_ == end_of::client || draining_)
     return close(give_up::no_error, "the connection was idle");
+  if (!leaving_) {
+    announce_departure();
+    return shard_.rearm(rest_, now + notice());
+  }
+  go_away();
+  shard_.rearm(rest_, now + parting);
+}
+
+// RFC 9114 §5.2: first the notice, and only when the client must have it the identifier from which
+// on requests are turned away.
+void h3_connection::announce_departure() {
+  leaving_ = true;
+  session_->announce_departure();
+  changed();
+}
+
+void h3_connection::go_away() {
+  leaving_ = draining_ = true;
   session_->go_away();
   changed();
-  shard_.rearm(rest_, now + parting);
+}
+
+duration h3_connection::notice() const {
+  return std::max<duration>(shortest_notice, 3 * connection_.stats().smoothed_rtt);
+}
+
+/// Until then or until the connection is over. False: the wait was cancelled.
+task<bool> h3_connection::wait_until(time_point at) {
+  io::timer alarm;
+  bool late = false;
+  shard_.arm(alarm, at, [&](time_point) {
+    late = true;
+    for (const auto& each : std::exchange(ended_, {})) each->notify();
+  });
+  bool woken = true;
+  while (woken && !over_ && !late) woken = co_await wait_in(ended_);
+  shard_.disarm(alarm);
+  co_return woken;
 }
 
 task<> h3_connection::drain() {
   const auto self = shared_from_this();
-  draining_ = true;
-  if (!over_ && session_) {
-    session_->go_away();
-    changed();
+  if (side_ == end_of::client) draining_ = true;
+  if (over_ || !session_) co_return;
+  if (side_ == end_of::server) {
+    announce_departure();
+    const bool waited = co_await wait_until(io::now() + notice());
+    if (!waited || over_) co_return;
   }
+  go_away();
   while (!over_ && !streams_.empty())
     if (!co_await wait_in(idle_)) co_return;
-  if (over_ || side_ == end_of::client) co_return;
-  io::timer alarm;
-  bool late = false;
-  shard_.arm(alarm, io::now() + parting, [&](time_point) {
-    late = true;
-    for (const auto& each : std::exchange(ended_, {})) each->notify();
-  });
-  while (!over_ && !late)
-    if (!co_await wait_in(ended_)) break;
-  shard_.disarm(alarm);
+  if (!over_ && side_ == end_of::server) (void)co_await wait_until(io::now() + parting);
 }
 
 task<bool> h3_connection::wait_in(std::vector<std::shared_ptr<io::event>>& list) {

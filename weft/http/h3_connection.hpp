@@ -104,6 +104,10 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   void leave_when_idle();
   static task<bool> wait_in(std::vector<std::shared_ptr<io::event>>& list);
   void rest(time_point now);
+  void announce_departure();
+  void go_away();
+  duration notice() const;
+  task<bool> wait_until(time_point at);
   result<std::unique_ptr<exchange>> begin_exchange(quic::stream s, request_head head, bool end,
                                                    std::uint8_t urgency);
 
@@ -123,7 +127,8 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   std::vector<std::shared_ptr<io::event>> idle_, ended_;
   io::timer rest_;
   bool flush_scheduled_ = false;
-  bool draining_ = false;
+  bool leaving_ = false;   // the server has told the client to go elsewhere
+  bool draining_ = false;  // new requests are turned away
 };
 
 class h3_exchange final : public exchange {

@@ -724,6 +724,11 @@ void h3_session::set_urgency(exchange_id id, std::uint8_t urgency) {
   (void)nghttp3_conn_set_client_stream_priority(conn_, id, raw(value), value.size());
 }
 
+void h3_session::announce_departure() {
+  if (side_ == end_of::client || going_away_ || std::exchange(announced_, true)) return;
+  (void)nghttp3_conn_submit_shutdown_notice(conn_);
+}
+
 void h3_session::go_away() {
   if (std::exchange(going_away_, true)) return;
   (void)nghttp3_conn_shutdown(conn_);

@@ -75,6 +75,9 @@ class h3_session final : public session {
   void stop(exchange_id id, give_up why) override;
   void reset(exchange_id id, give_up why) override;
   void set_urgency(exchange_id id, std::uint8_t urgency) override;
+  /// Server: tells the client to go elsewhere, while what it sent before it knew is still let in;
+  /// to be followed by `go_away` (RFC 9114 §5.2). Idempotent.
+  void announce_departure();
   void go_away() override;
   bool peer_going_away() const noexcept override { return peer_going_away_; }
   /// Client: requests on streams from this on will not be looked at.
@@ -126,7 +129,7 @@ class h3_session final : public session {
   std::int64_t refused_from_ = INT64_MAX;
   std::uint64_t peer_max_section_ = UINT64_MAX;
   bool peer_going_away_ = false;
-  bool going_away_ = false;
+  bool announced_ = false, going_away_ = false;
   bool ran_dry_ = false;  // the library asked for content
 };
 

@@ -378,6 +378,22 @@ TEST_P(h3_pair, going_away_rejects_new_requests_and_finishes_old_ones) {
   EXPECT_FALSE(all<event::reset>(client_, 4).empty() && all<event::failed>(client_, 4).empty());
 }
 
+TEST_P(h3_pair, an_announced_departure_lets_all_that_was_under_way_through) {
+  begin();
+  server_.session->announce_departure();
+  server_.session->announce_departure();
+  ASSERT_TRUE(client_.session->request(0, call(), true, 3));  // crosses it
+  settle();
+  EXPECT_TRUE(client_.session->peer_going_away());
+  EXPECT_EQ(client_.session->refused_from(), INT64_MAX);
+  EXPECT_EQ(all<event::request>(server_, 0).size(), 1u);
+  server_.session->go_away();
+  ASSERT_TRUE(server_.session->respond(0, {}, true));
+  settle();
+  EXPECT_EQ(client_.session->refused_from(), 4);
+  EXPECT_EQ(all<event::end>(client_).size(), 1u);
+}
+
 TEST_P(h3_pair, repeated_fields_come_from_the_dynamic_table) {
   begin();
   std::size_t first = 0, last = 0;
