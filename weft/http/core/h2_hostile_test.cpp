@@ -281,6 +281,18 @@ TEST_F(h2_hostile, requests_the_leaving_server_did_not_look_at_are_refused) {
   EXPECT_EQ(session_->open_exchanges(), 0u);
 }
 
+TEST_F(h2_hostile, a_request_sent_after_the_answer_to_a_leaving_servers_ping_is_let_in) {
+  serve();
+  session_->go_away();
+  settle();
+  const std::string answer = frame(ping, ack, 0, "\x02" + std::string(7, '\0'));
+  ASSERT_TRUE(feed(answer + request(1, true)));  // as libraries do that answer first
+  EXPECT_EQ(count<event::request>(), 1u);
+  EXPECT_FALSE(session_->gone_away());
+  ASSERT_TRUE(feed(answer));
+  EXPECT_TRUE(session_->gone_away());
+}
+
 TEST_F(h2_hostile, a_request_queued_when_the_server_leaves_is_refused) {
   ask();
   auto queued = session_->request(request_head{.authority = "a.example", .path = "/"}, true, 3);

@@ -566,6 +566,12 @@ void h2_session::ponged(const std::uint8_t* payload) {
   ++pongs_;
   const bool knows = std::ranges::equal(std::span{payload, sizeof leaving}, leaving);
   if (!knows || gone_away_ || role_ == h2_role::client) return;
+  // A library may answer a PING before it sends what was queued already: what comes before the
+  // answer to the second was all there was.
+  if (!std::exchange(client_knows_, true)) {
+    (void)nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, leaving);
+    return;
+  }
   gone_away_ = true;
   (void)nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
                               nghttp2_session_get_last_proc_stream_id(session_), NGHTTP2_NO_ERROR,

@@ -148,6 +148,7 @@ class h2_session final : public session {
   std::uint64_t rejected_ = 0;
   bool peer_going_away_ = false;
   bool going_away_ = false;
+  bool client_knows_ = false;  // of our departure
   bool gone_away_ = false;
   bool terminated_ = false;
 };
