@@ -5,9 +5,9 @@
 
 #include <weft/base/error.hpp>
 #include <weft/base/slice.hpp>
+#include <weft/base/slice_queue.hpp>
 #include <weft/quic/core/intrusive_list.hpp>
 #include <weft/quic/core/scheduler.hpp>
-#include <weft/quic/core/slice_queue.hpp>
 
 namespace weft::quic::core {
 
@@ -126,12 +126,12 @@ class stream {
 
   // Bytes [0, send_next_) of the queue were handed to a packet at least once and stay where they
   // are until acknowledged.
-  detail::slice_queue send_queue_;
+  slice_queue send_queue_;
   std::size_t send_next_ = 0;         // first slice with bytes never sent
   std::size_t send_next_offset_ = 0;  // and where they begin in it
   std::size_t unsent_ = 0;
 
-  detail::slice_queue receive_queue_;
+  slice_queue receive_queue_;
   std::size_t credit_due_ = 0;  // read bytes whose MAX_STREAM_DATA is not given back yet
 
   // Asked for, but not yet told to the library.

@@ -6,7 +6,7 @@
 
 #include <weft/base/slice.hpp>
 
-namespace weft::quic::core::detail {
+namespace weft {
 
 /// First-in first-out slices; keeps its memory, so that a reused one does not allocate.
 class slice_queue {
@@ -16,6 +16,7 @@ class slice_queue {
   slice& front() noexcept { return items_[head_]; }
   slice& back() noexcept { return items_.back(); }
   slice& operator[](std::size_t index) noexcept { return items_[head_ + index]; }
+  const slice& operator[](std::size_t index) const noexcept { return items_[head_ + index]; }
   void push_back(slice item) { items_.push_back(std::move(item)); }
 
   slice pop_front() noexcept {
@@ -43,4 +44,4 @@ class slice_queue {
   std::size_t head_ = 0;
 };
 
-}  // namespace weft::quic::core::detail
+}  // namespace weft
