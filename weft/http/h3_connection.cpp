@@ -81,6 +81,10 @@ void h3_connection::start() {
   connection_.on_stream([weak = weak_from_this()](quic::stream s) {
     if (auto self = weak.lock()) self->on_stream(std::move(s));
   });
+  connection_.before_sending([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && self->flush_scheduled_) self->flush();
+  });
   maybe_idle();
   changed();
 }
@@ -162,12 +166,12 @@ task<> h3_connection::await_head(std::shared_ptr<h3_connection> self, h3_stream_
 }
 
 void h3_connection::watch(const h3_stream_ptr& stream) {
-  stream->stream.on_abandoned(
-      [weak = weak_from_this(), other = std::weak_ptr{stream}](const error& why) {
-        auto self = weak.lock();
-        auto stream = other.lock();
-        if (self && stream) self->gave_up(stream, why);
-      });
+  stream->stream.on_abandoned([this, weak = std::weak_ptr{stream}](const error& why) {
+    // Whoever holds a stream holds its connection.
+    const auto stream = weak.lock();
+    if (!stream) return;
+    if (const auto self = weak_from_this().lock()) gave_up(stream, why);
+  });
 }
 
 void h3_connection::gave_up(const h3_stream_ptr& stream, const error& why) {
@@ -230,9 +234,12 @@ void h3_connection::dispatch() {
   const auto self = shared_from_this();
   std::ranges::move(session_->events(), std::back_inserter(events_));
   session_->events().clear();
-  while (!events_.empty()) {
-    event next = std::move(events_.front());
-    events_.pop_front();
+  while (next_event_ < events_.size()) {
+    event next = std::move(events_[next_event_]);
+    if (++next_event_ == events_.size()) {
+      events_.clear();
+      next_event_ = 0;
+    }
     const auto found = streams_.find(next.id);
     if (found == streams_.end()) continue;
     const h3_stream_ptr stream = found->second;
@@ -273,14 +280,14 @@ void h3_connection::flush() {
     if (!next) return fail_with(next.error());
     if (!*next) break;
     if (auto done = session_->taken(**next); !done) return fail_with(done.error());
-    write(std::move(**next));
+    write(**next);
     if (over_) return;
   }
   obey();
 }
 
 /// What the transport has no room for waits beside the stream, which is blocked meanwhile.
-void h3_connection::write(h3_write w) {
+void h3_connection::write(h3_write& w) {
   const auto found = streams_.find(w.stream);
   if (found == streams_.end()) {
     const auto own = std::ranges::find(own_, w.stream, &quic::stream::id);

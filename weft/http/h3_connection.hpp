@@ -1,12 +1,12 @@
 // Internal: drives an HTTP/3 session over a QUIC connection.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include <weft/base/slice_queue.hpp>
 #include <weft/http/core/h3_session.hpp>
 #include <weft/http/exchange.hpp>
 #include <weft/io/event.hpp>
@@ -24,8 +24,8 @@ struct h3_stream {
   quic::stream stream;
   const exchange_id id;
   h3_exchange* user = nullptr;
-  bool begun = false;         // a request was handed over
-  std::deque<slice> pending;  // what the transport has no room for
+  bool begun = false;   // a request was handed over
+  slice_queue pending;  // what the transport has no room for
   bool pending_fin = false;
   bool pushing = false;  // somebody waits for room
   io::timer patience;    // for a request's head
@@ -97,7 +97,7 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   static task<> read_unidirectional(std::shared_ptr<h3_connection> self, quic::stream s);
   static task<> push(std::shared_ptr<h3_connection> self, h3_stream_ptr stream);
   void flush();
-  void write(h3_write w);
+  void write(h3_write& w);
   void obey();
   void forget_finished(const h3_stream_ptr& stream);
   void maybe_idle();
@@ -120,7 +120,8 @@ class h3_connection : public std::enable_shared_from_this<h3_connection> {
   std::unique_ptr<h3_session> session_;
   std::vector<quic::stream> own_;  // control and QPACK
   std::unordered_map<exchange_id, h3_stream_ptr> streams_;
-  std::deque<event> events_;
+  std::vector<event> events_;  // from `next_event_` on
+  std::size_t next_event_ = 0;
   reset_allowance allowance_;
   connection_stats stats_;
   std::optional<error> over_;
@@ -169,7 +170,7 @@ class h3_exchange final : public exchange {
   h3_stream_ptr stream_;
   request_head request_;
   std::optional<response_head> response_;
-  std::deque<slice> content_;
+  slice_queue content_;
   std::size_t held_ = 0;  // bytes in `content_`
   field_list trailers_;
   std::optional<error> failure_;  // of the peer's side

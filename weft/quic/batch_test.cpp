@@ -54,6 +54,30 @@ TEST(batch, leaves_in_parts_while_the_rest_is_served) {
   }(p));
 }
 
+TEST(batch, of_writes_that_are_collected_leaves_in_parts_too) {
+  pair p;
+  run(p.shard, [](pair& p) -> task<> {
+    auto both = co_await meet(p);
+    std::vector<stream> answered;
+    std::vector<std::uint64_t> sent_before;
+    both.server.on_stream([&](stream s) {
+      sent_before.push_back(both.server.stats().datagrams_sent);
+      EXPECT_TRUE(s.try_read());
+      answered.push_back(std::move(s));
+    });
+    both.server.before_sending([&] {
+      for (stream& each : answered) {
+        EXPECT_TRUE(each.try_write(pattern(100)));
+        EXPECT_TRUE(each.finish());
+      }
+      answered.clear();
+    });
+    co_await ask(both.client, 32);
+    EXPECT_EQ(sent_before.size(), 32u);
+    EXPECT_GT(sent_before.back(), sent_before.front());
+  }(p));
+}
+
 TEST(batch, that_is_small_leaves_whole) {
   pair p;
   run(p.shard, [](pair& p) -> task<> {

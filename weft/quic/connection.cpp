@@ -91,6 +91,10 @@ void connection::flush() {
   state_->owner().flush_early();
 }
 
+void connection::before_sending(std::move_only_function<void()> handler) {
+  state_->before_sending(std::move(handler));
+}
+
 task<result<>> connection::send_datagram(slice payload) {
   return connection_state::send_datagram(state_, std::move(payload));
 }

@@ -58,6 +58,10 @@ class connection {
   /// Sends now what streams have taken so far; without it that happens at the end of the turn. For
   /// who is woken by what arrives and goes on working in the same turn; of no effect elsewhere.
   void flush();
+  /// Calls `handler` between the events of two streams, before the connection decides whether what
+  /// was written so far leaves early: who collects writes makes them there. Replaces the one
+  /// before.
+  void before_sending(std::move_only_function<void()> handler);
 
   // Datagrams (RFC 9221) --------------------------------------------------------------------------
   std::size_t max_datagram() const noexcept;

@@ -303,6 +303,7 @@ void connection_state::dispatch() {
 /// Between two streams of a batch. When half of what a batch usually writes is there, it leaves:
 /// the other side works on it while this one goes on, where both would take turns otherwise.
 void connection_state::share_batch() {
+  if (before_sending_) before_sending_();
   if (wrote_ == 0) return;
   batch_.bytes += std::exchange(wrote_, 0);
   ++batch_.streams;

@@ -1,10 +1,9 @@
 // Internal: what an HTTP/2 session keeps of one exchange, and where the library calls back.
 #pragma once
 
-#include <deque>
-
 #include <nghttp2/nghttp2.h>
 
+#include <weft/base/slice_queue.hpp>
 #include <weft/http/core/h2_session.hpp>
 
 namespace weft::http {
@@ -24,7 +23,7 @@ struct h2_session::stream_state {
   bool received_all = false;  // or given up
 
   // Sending
-  std::deque<slice> queue;
+  slice_queue queue;
   std::size_t queued = 0;  // bytes in `queue`
   field_list out_trailers;
   std::optional<std::uint32_t> stop_after;  // RST_STREAM once our side is sent

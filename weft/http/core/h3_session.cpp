@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <deque>
 
 #include <nghttp3/nghttp3.h>
+
+#include <weft/base/slice_queue.hpp>
 
 namespace weft::http {
 namespace {
@@ -30,6 +31,13 @@ nghttp3_nv line(std::string_view name, std::string_view value, bool sensitive = 
           .valuelen = value.size(),
           .flags = static_cast<std::uint8_t>(sensitive ? NGHTTP3_NV_FLAG_NEVER_INDEX
                                                        : NGHTTP3_NV_FLAG_NONE)};
+}
+
+/// Emptied; its memory serves one field section after another. For one at a time.
+std::vector<nghttp3_nv>& fresh_lines() {
+  static thread_local std::vector<nghttp3_nv> lines;
+  lines.clear();
+  return lines;
 }
 
 void append(std::vector<nghttp3_nv>& to, const field_list& fields) {
@@ -69,7 +77,7 @@ struct h3_session::stream_state {
   std::uint8_t urgency = NGHTTP3_DEFAULT_URGENCY;  // as the client wants it
 
   // Sending
-  std::deque<slice> queue;
+  slice_queue queue;
   std::size_t queued = 0;        // bytes in `queue`
   std::size_t handed_parts = 0;  // of `queue`, to the library
   std::size_t front_acked = 0;   // bytes of the first part that are done with
@@ -285,7 +293,7 @@ struct h3_session::callbacks {
     stream->end_handed = true;
     if (!stream->out_trailers.empty()) {
       *flags |= NGHTTP3_DATA_FLAG_NO_END_STREAM;
-      std::vector<nghttp3_nv> lines;
+      auto& lines = fresh_lines();
       append(lines, stream->out_trailers);
       if (nghttp3_conn_submit_trailers(conn, id, lines.data(), lines.size()) != 0)
         return NGHTTP3_ERR_CALLBACK_FAILURE;
@@ -532,7 +540,7 @@ void h3_session::refuse_too_large(stream_state& s) {
 
 result<> h3_session::request(std::int64_t stream, const request_head& head, bool end,
                              std::uint8_t urgency) {
-  std::vector<nghttp3_nv> lines;
+  auto& lines = fresh_lines();
   lines.reserve(head.fields.size() + 5);
   lines.push_back(line(":method", head.method));
   lines.push_back(line(":scheme", head.scheme));
@@ -557,7 +565,7 @@ result<> h3_session::request(std::int64_t stream, const request_head& head, bool
 
 result<> h3_session::submit(stream_state& s, const response_head& head, bool end) {
   const std::string status = std::to_string(head.status);
-  std::vector<nghttp3_nv> lines;
+  auto& lines = fresh_lines();
   lines.reserve(head.fields.size() + 1);
   lines.push_back(line(":status", status));
   append(lines, head.fields);
@@ -624,9 +632,11 @@ slice h3_session::joined(const stream_state* s, const void* data, std::size_t si
   return slice::copy(bytes{from, size});
 }
 
-result<std::optional<h3_write>> h3_session::next_write() {
+result<h3_write*> h3_session::next_write() {
   std::array<nghttp3_vec, most_parts> found;
-  h3_write write{.stream = -1, .parts = {}, .fin = false};
+  h3_write& write = write_;
+  write.stream = -1;
+  write.parts.clear();
   int fin = 0;
   nghttp3_ssize count = 0;
   // The library gives nothing when the stream whose turn it is has nothing more, though others
@@ -636,7 +646,7 @@ result<std::optional<h3_write>> h3_session::next_write() {
     count = nghttp3_conn_writev_stream(conn_, &write.stream, &fin, found.data(), found.size());
   } while (count == 0 && write.stream < 0 && ran_dry_);
   if (count < 0) return broken(count, "writing");
-  if (write.stream < 0) return std::nullopt;
+  if (write.stream < 0) return nullptr;
   write.fin = fin != 0;
   const std::span parts{found.data(), static_cast<std::size_t>(count)};
   std::size_t total = 0;
@@ -649,12 +659,12 @@ result<std::optional<h3_write>> h3_session::next_write() {
       target += each.len;
     }
     if (total != 0) write.parts.push_back(std::move(all).freeze());
-    return write;
+    return &write;
   }
   const stream_state* s = find(write.stream);
   for (const nghttp3_vec& each : parts)
     if (each.len != 0) write.parts.push_back(joined(s, each.base, each.len));
-  return write;
+  return &write;
 }
 
 result<> h3_session::taken(const h3_write& written) {

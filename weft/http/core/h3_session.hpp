@@ -58,8 +58,9 @@ class h3_session final : public session {
   /// Client: a request on a bidirectional stream that the driver has opened.
   result<> request(std::int64_t stream, const request_head& head, bool end, std::uint8_t urgency);
 
-  /// What to write next. All of it must be taken, or its stream blocked.
-  result<std::optional<h3_write>> next_write();
+  /// What to write next, null: nothing. All of it must be taken, or its stream blocked. It stays
+  /// until the next call, and may be moved from once it is taken.
+  result<h3_write*> next_write();
   /// The transport took what `next_write` gave.
   result<> taken(const h3_write& written);
   /// The transport has no room: nothing of this stream until `unblock`.
@@ -121,6 +122,7 @@ class h3_session final : public session {
   std::vector<std::unique_ptr<stream_state>> spare_;
   std::vector<exchange_id> finished_, too_large_;
   std::vector<h3_command> commands_;
+  h3_write write_{};                         // what `next_write` gave; its memory is used again
   const slice* arriving_ = nullptr;          // what `receive` was given
   std::vector<std::int64_t> other_streams_;  // the peer's, that are not its control stream
   std::int64_t peer_control_ = -1;

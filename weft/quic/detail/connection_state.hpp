@@ -45,6 +45,9 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   std::optional<result<stream>> try_open_stream(direction d);
   static task<result<stream>> accept_stream(self_ptr self);
   void on_stream(std::move_only_function<void(stream)> handler);
+  void before_sending(std::move_only_function<void()> handler) {
+    before_sending_ = std::move(handler);
+  }
   static task<result<>> send_datagram(self_ptr self, slice payload);
   static task<result<slice>> receive_datagram(self_ptr self);
   static task<result<>> migrate(self_ptr self, address local, bool immediate);
@@ -129,6 +132,7 @@ class connection_state : public std::enable_shared_from_this<connection_state> {
   wait_list datagram_receivers_;
   wait_list migrators_;
   std::move_only_function<void(stream)> on_stream_;
+  std::move_only_function<void()> before_sending_;
   std::vector<std::move_only_function<void(const error&)>> on_closed_;
 
   std::shared_ptr<port> next_port_;  ///< of a migration that is not validated yet

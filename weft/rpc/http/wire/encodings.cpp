@@ -25,6 +25,7 @@ bool is_refused(std::string_view parameters) noexcept {
 
 std::vector<compression> parse_accepted(std::string_view list, std::span<const compression> ours) {
   std::vector<compression> accepted;
+  accepted.reserve(ours.size());
   while (!list.empty()) {
     const std::string_view item = list.substr(0, list.find(','));
     list.remove_prefix(std::min(list.size(), item.size() + 1));

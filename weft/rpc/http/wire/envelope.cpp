@@ -73,8 +73,7 @@ result<std::optional<envelope>> envelope_parser::next() {
     held_ -= count;
     missing_ -= count;
     if (count == front.size()) {
-      current_->content.append(std::move(front));
-      parts_.pop_front();
+      current_->content.append(parts_.pop_front());
     } else {
       current_->content.append(front.take_front(count));
     }

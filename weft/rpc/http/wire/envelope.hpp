@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 
 #include <weft/base/memory_budget.hpp>
+#include <weft/base/slice_queue.hpp>
 #include <weft/rpc/core/payload.hpp>
 
 // Length-prefixed messages, as gRPC, gRPC-Web and Connect's streams send them: a byte of flags, a
@@ -52,7 +52,7 @@ class envelope_parser {
   bool read_head();
   void release(std::size_t count) noexcept;
 
-  std::deque<slice> parts_;
+  slice_queue parts_;
   std::size_t held_ = 0;  ///< bytes in `parts_`
   std::size_t limit_;
   memory_budget* memory_;
