@@ -137,8 +137,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures weft's calls over QUIC and over TLS/TCP, interleaved, one core a side."};
   app.add_option("case", given.only,
                  "Cases to run, by name; * and ? stand for what they do in a shell (default: all)");
-  app.add_option("--variant", given.variants,
-                 "quic, lanes, quic-one-stream, tls-tcp (default: all)");
+  app.add_option(
+      "--variant", given.variants,
+      "quic, lanes, quic-one-stream, tls-tcp, grpc-h3, connect-h3, grpc-h2 (default: all)");
   app.add_option("--repetitions,-n", given.repetitions, "Interleaved repetitions")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));

@@ -50,6 +50,15 @@ class bench_handler final : public bench::v1::BenchService::handler {
   task<rpc::result<v1::Payload>> Echo(rpc::server_context&, v1::Payload request) override {
     co_return std::move(request);
   }
+  task<rpc::status> Chat(rpc::server_context&, rpc::reader<v1::Payload>& requests,
+                         rpc::writer<v1::Payload>& replies) override {
+    while (true) {
+      auto request = co_await requests.read();
+      if (!request) co_return request.error();
+      if (!*request) co_return rpc::status{};
+      if (auto sent = co_await replies.write(**request); !sent) co_return sent.error();
+    }
+  }
   task<rpc::result<v1::Report>> Sink(rpc::server_context&, v1::Payload request) override {
     ++sink_->calls;
     sink_->bytes += request.body().size();

@@ -50,9 +50,12 @@ rpc::channel_options channel_settings(variant v, bool ethernet, const std::strin
   options.transport = transport_settings(ethernet);
   options.limits = limit_settings();
   options.lanes = v == variant::lanes;
-  options.carrier = v == variant::tls_tcp           ? rpc::carrier::tls_tcp
+  const bool tcp = v == variant::tls_tcp || v == variant::grpc_h2;
+  options.carrier = tcp                             ? rpc::carrier::tls_tcp
                     : v == variant::quic_one_stream ? rpc::carrier::quic_one_stream
                                                     : rpc::carrier::quic;
+  if (speaks_http(v))
+    options.protocol = v == variant::connect_h3 ? rpc::protocol::connect : rpc::protocol::grpc;
   return options;
 }
 
@@ -180,6 +183,69 @@ struct runner::impl {
     co_return seen;
   }
 
+  // Bidirectional stream --------------------------------------------------------------------------
+  static constexpr std::uint64_t messages_a_stream = 5000;
+
+  using chat = rpc::bidi_stream<v1::Payload, v1::Payload>;
+
+  static task<> talk(chat& stream, const v1::Payload& message, std::optional<error>& failure) {
+    rpc::result<> sent;
+    for (std::uint64_t i = 0; sent && i < messages_a_stream; ++i)
+      sent = co_await stream.write(message);
+    if (sent) sent = co_await stream.finish_writing();
+    if (!sent) failure = failed(sent.error());
+  }
+
+  /// How many came back unaltered.
+  static task<weft::result<std::uint64_t>> listen(chat& stream, const v1::Payload& message) {
+    for (std::uint64_t count = 0;; ++count) {
+      auto reply = co_await stream.read();
+      if (!reply) co_return std::unexpected{failed(reply.error())};
+      if (!*reply) co_return count;
+      if ((*reply)->body() != message.body())
+        co_return weft::fail(errc::internal, layer::app, "an echo came back altered");
+    }
+  }
+
+  task<weft::result<>> one_stream(v1::BenchService::client client, const v1::Payload& message) {
+    auto stream = co_await client.Chat();
+    if (!stream) co_return std::unexpected{failed(stream.error())};
+    std::optional<error> failure;
+    io::event said;
+    bool saying = true;
+    asio::co_spawn(shard.get_executor(), talk(*stream, message, failure), [&](std::exception_ptr) {
+      saying = false;
+      said.notify();
+    });
+    auto heard = co_await listen(*stream, message);
+    if (!heard) stream->cancel();
+    while (saying) co_await said.wait();
+    if (!heard) co_return std::unexpected{std::move(heard).error()};
+    if (failure) co_return std::unexpected{*failure};
+    if (*heard == messages_a_stream) co_return weft::result<>{};
+    co_return weft::fail(errc::internal, layer::app,
+                         std::format("sent {} messages, {} came back", messages_a_stream, *heard));
+  }
+
+  task<weft::result<sample>> bidi(rpc::channel& via, const scenario& s, duration length) {
+    v1::Payload message;
+    message.set_body(make_body(s.message));
+    if (auto cleared = co_await collect(via); !cleared)
+      co_return std::unexpected{std::move(cleared).error()};
+    const double cpu = process_cpu_seconds();
+    const auto start = io::now();
+    std::uint64_t streams = 0;
+    for (; io::now() - start < length; ++streams)
+      if (auto done = co_await one_stream(v1::BenchService::client{via}, message); !done)
+        co_return std::unexpected{std::move(done).error()};
+    const std::uint64_t messages = streams * messages_a_stream;
+    sample seen{messages, messages * s.message, io::now() - start, process_cpu_seconds() - cpu};
+    auto report = co_await collect(via);
+    if (!report) co_return std::unexpected{std::move(report).error()};
+    seen.cpu_seconds += report->cpu_seconds();
+    co_return seen;
+  }
+
   // One way ---------------------------------------------------------------------------------------
   task<weft::result<sample>> one_way(rpc::channel& via, const scenario& s, duration length) {
     v1::Payload request;
@@ -219,6 +285,8 @@ struct runner::impl {
         co_return co_await unary(via, s, length);
       case load::one_way:
         co_return co_await one_way(via, s, length);
+      case load::bidi:
+        co_return co_await bidi(via, s, length);
     }
     co_return weft::fail(errc::internal, layer::app, "unknown load");
   }

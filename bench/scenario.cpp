@@ -16,6 +16,7 @@ constexpr std::array scenarios{
     scenario{"unary-64k-c1", load::unary, 64 * kib, 1, false, "64 KiB echo, 1 in flight"},
     scenario{"unary-64k-c4", load::unary, 64 * kib, 4, false, "64 KiB echo, 4 in flight"},
     scenario{"unary-2m-c8", load::unary, 2 * mib, 8, false, "2 MiB echo, 8 in flight"},
+    scenario{"bidi-1k", load::bidi, kib, 1, false, "1 KiB messages and echoes, 5 000 a stream"},
     scenario{"oneway-1k", load::one_way, kib, 1, false, "1 KiB, no reply"},
 };
 
@@ -31,6 +32,12 @@ std::string_view to_string(variant v) noexcept {
       return "quic-one-stream";
     case variant::tls_tcp:
       return "tls-tcp";
+    case variant::grpc_h3:
+      return "grpc-h3";
+    case variant::connect_h3:
+      return "connect-h3";
+    case variant::grpc_h2:
+      return "grpc-h2";
   }
   return "unknown";
 }
@@ -39,7 +46,15 @@ std::span<const scenario> all_scenarios() noexcept {
   return scenarios;
 }
 
+bool speaks_http(variant v) noexcept {
+  return v == variant::grpc_h3 || v == variant::connect_h3 || v == variant::grpc_h2;
+}
+
 bool applies(const scenario& s, variant v) noexcept {
+  if (speaks_http(v)) {
+    const bool small = s.message == kib && s.in_flight <= 64;
+    return s.load == load::bidi || (s.load == load::unary && (small || s.message == 2 * mib));
+  }
   if (v != variant::lanes) return true;
   return s.load == load::unary && s.message <= kib;
 }
