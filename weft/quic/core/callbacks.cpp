@@ -104,9 +104,11 @@ struct callbacks {
                         ngtcp2_crypto_aead_ctx* tx_context, std::uint8_t* tx_iv,
                         const std::uint8_t* rx_now, const std::uint8_t* tx_now, std::size_t size,
                         void* user) {
-    // The first call prepares the keys of the first update; each later one follows an update.
+    // The first call prepares the keys of the first update; each later one follows an update, some
+    // probe time-outs after it.
     auto& c = self(user);
-    if (std::exchange(c.keys_prepared_, true)) ++c.counters_.key_updates;
+    const bool counted = std::exchange(c.update_counted_, false);
+    if (std::exchange(c.keys_prepared_, true) && !counted) ++c.counters_.key_updates;
     std::array<std::uint8_t, 64> rx_key, tx_key;
     const int failed =
         ngtcp2_crypto_update_key(native, rx_secret, tx_secret, rx_context, rx_key.data(), rx_iv,

@@ -354,6 +354,8 @@ result<> connection_impl::update_keys(time_point now) {
                 "keys cannot be updated before the handshake is confirmed");
   if (ngtcp2_conn_initiate_key_update(native_, stamp(now)) != 0)
     return fail(errc::exhausted, layer::quic, "the last key update is not confirmed yet");
+  ++counters_.key_updates;
+  update_counted_ = true;
   control_due_ = true;
   make_dirty();
   return {};

@@ -221,6 +221,7 @@ class connection_impl final : public connection, public route_target, public tim
   bool memory_failed_ = false;
   bool stateless_reset_ = false;
   bool keys_prepared_ = false;
+  bool update_counted_ = false;  // the one under way
   bool path_news_ = false;
   bool path_validated_ = false;
   bool wrote_ = false;

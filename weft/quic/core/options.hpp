@@ -112,6 +112,7 @@ struct connection_stats {
   std::uint64_t packets_lost = 0, bytes_lost = 0, packets_discarded = 0;
   std::uint64_t trains_sent = 0, datagrams_sent = 0, padded_datagrams = 0;
   std::uint64_t streams_opened = 0, streams_accepted = 0, streams_closed = 0;
+  /// The peer's key updates are counted some probe time-outs after they happened.
   std::uint64_t key_updates = 0, migrations = 0;
   /// DATAGRAM payloads given up in our queues, either way: overflow, or a path grown too narrow.
   std::uint64_t datagrams_dropped = 0;

@@ -266,6 +266,8 @@ TEST(Transport, KeysAreUpdated) {
     }
     const auto updated = i % 2 == 0 ? p.client->update_keys(p.now) : p.server->update_keys(p.now);
     ASSERT_TRUE(updated) << i << updated.error().to_string();
+    const auto& asked = i % 2 == 0 ? p.client : p.server;
+    EXPECT_EQ(asked->stats().key_updates, static_cast<std::uint64_t>(i) + 1) << "at once";
     EXPECT_TRUE(transfer(p, 10'000).complete);
   }
   for (int k = 0; k < 2; ++k) {

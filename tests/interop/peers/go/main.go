@@ -2,9 +2,11 @@
 //
 //	peer client -ca FILE -over h2|stream|h3 [-protocol grpc|grpcweb|connect] [-json] ADDRESS CASE
 //	peer server -cert FILE -over h2|stream|h3
+//	peer client -ca FILE -over quic [-size BYTES] [-streams N] [-resume] [-early] ADDRESS fetch
+//	peer server -cert FILE -over quic [-retry]
 //
 // h2 is HTTP/2 over TLS, stream is HTTP/2 in the first stream of a QUIC connection, and h3 is HTTP/3.
-// A server writes its own certificate to -cert, prints its address, and serves until standard input
+// quic is the transport alone. A server writes its own certificate to -cert, prints its address, and serves until standard input
 // ends.
 package main
 
@@ -30,7 +32,8 @@ const streamProtocol = "weft-h2/1"
 
 type settings struct {
 	over, protocol string
-	json           bool
+	json, retry    bool
+	fetching       fetching
 	tls            *tls.Config
 }
 
@@ -39,13 +42,19 @@ func main() {
 		fail(errors.New("usage: peer client|server ARGUMENTS"))
 	}
 	flags := flag.NewFlagSet("peer", flag.ExitOnError)
-	over := flags.String("over", "h3", "h2, stream or h3")
+	over := flags.String("over", "h3", "h2, stream, h3 or quic")
 	protocol := flags.String("protocol", "grpc", "grpc, grpcweb or connect")
 	useJSON := flags.Bool("json", false, "messages as JSON")
 	ca := flags.String("ca", "", "certificate of the server")
 	cert := flags.String("cert", "", "where to write the own certificate")
+	retry := flags.Bool("retry", false, "validate every address first")
+	var fetch fetching
+	flags.IntVar(&fetch.size, "size", 1, "bytes a stream")
+	flags.IntVar(&fetch.streams, "streams", 1, "at once")
+	flags.BoolVar(&fetch.resume, "resume", false, "a session of a first connection")
+	flags.BoolVar(&fetch.early, "early", false, "ask in 0-RTT")
 	_ = flags.Parse(os.Args[2:])
-	chosen := settings{over: *over, protocol: *protocol, json: *useJSON}
+	chosen := settings{over: *over, protocol: *protocol, json: *useJSON, retry: *retry, fetching: fetch}
 	if os.Args[1] == "server" {
 		fail(serve(chosen, *cert))
 		return
@@ -76,8 +85,12 @@ func call(ctx context.Context, s settings, ca, address, name string) error {
 		return errors.New("no certificate in " + ca)
 	}
 	s.tls = &tls.Config{RootCAs: roots, ServerName: "localhost"}
-	if s.over == "h3" {
+	switch s.over {
+	case "h3":
 		return callHTTP3(ctx, s, address, name)
+	case "quic":
+		s.fetching.address = address
+		return fetchTransport(ctx, s.tls, s.fetching)
 	}
 	return callGRPC(ctx, s, address, name)
 }
@@ -91,6 +104,9 @@ func serve(s settings, certFile string) error {
 		return err
 	}
 	s.tls = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	if s.over == "quic" {
+		return serveTransport(s.tls, s.retry)
+	}
 	failed := make(chan error, 1)
 	address, err := start(s, failed)
 	if err != nil {
