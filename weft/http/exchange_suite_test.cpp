@@ -495,7 +495,8 @@ TEST_P(exchange_suite, a_client_that_resets_in_a_loop_is_shown_the_door) {
     for (; made < 50'000 && t.client().usable(); ++made) {
       auto e = co_await t.client().request(post(), false);
       if (!e) break;
-      (void)co_await t.shard_.sleep_until(io::now());
+      // So many at once that a slow machine, too, is faster than what is allowed.
+      if (made % 20 == 0) (void)co_await t.shard_.sleep_until(io::now());
     }
     EXPECT_LT(made, 50'000);
     auto why = co_await t.client().finished();
