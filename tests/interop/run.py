@@ -83,6 +83,12 @@ def pairings(stack, programs, peer, folder):
         yield Pairing(f"grpc-go -> weft, {how}", go_client(over), weft, GRPC)
         own, address = go_server(over)
         yield Pairing(f"weft -> grpc-go, {how}", our_client(own, over), address, GRPC)
+    if (programs / "grpc_cpp_client").exists():
+        where = folder / "grpc_cpp"
+        where.mkdir()
+        yield Pairing("gRPC C++ -> weft, HTTP/2 in a QUIC stream", [programs / "grpc_cpp_client", certificate], weft, GRPC)
+        address = stack.enter_context(server([programs / "grpc_cpp_server", where]))
+        yield Pairing("weft -> gRPC C++, HTTP/2 in a QUIC stream", our_client(where / "cert.pem", "stream"), address, GRPC)
     own, address = go_server("h3")
     for protocol in ("grpc", "grpcweb", "connect"):
         choice = ["-protocol", protocol]
