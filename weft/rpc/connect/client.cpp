@@ -38,12 +38,18 @@ class connect_call : public http::client_call_base {
     if (form() == wire::form::connect_stream) fill_stream(fields);
     if (form() == wire::form::connect_unary) fields.add_valid("accept-encoding", accepted());
     fields.add_valid("connect-protocol-version", "1");
-    if (deadline != never)
-      fields.add_valid("connect-timeout-ms", wire::connect_timeout(deadline - io::now()));
+    if (deadline != never) {
+      const auto [name, value] = timeout_field(deadline - io::now());
+      fields.add_valid(name, value);
+    }
     if (!core().options().user_agent.empty() && !options.metadata.find("user-agent"))
       fields.add_valid("user-agent", core().options().user_agent);
     wire::append_metadata(fields, options.metadata);
     return {};
+  }
+
+  std::pair<std::string_view, std::string> timeout_field(duration left) const override {
+    return {"connect-timeout-ms", wire::connect_timeout(left)};
   }
 
   std::string_view accepted() const noexcept {

@@ -475,6 +475,45 @@ TEST_F(connect_client, a_server_that_goes_away_is_unavailable) {
   EXPECT_FALSE(client->usable());
 }
 
+TEST_F(connect_client, a_call_turned_away_goes_on_at_another_connection) {
+  for (const method& m : {echo_method, pure_method, chat_method})
+    for (const bool before_it_leaves : {false, true}) {
+      std::shared_ptr<rpc::transport> other =
+          open(std::make_unique<memory_connection>(
+                   shard, [c = std::make_shared<http::server_core>(shard, calls, options)](
+                              std::unique_ptr<weft::http::exchange> e) { serve(std::move(e), c); }),
+               shard, client_settings);
+      client_options with = client_settings;
+      with.use_get = true;
+      with.elsewhere = [&](idempotency, bool, time_point) {
+        return [](std::shared_ptr<rpc::transport> to)
+                   -> task<result<std::shared_ptr<rpc::transport>>> { co_return to; }(other);
+      };
+      auto wire = std::make_unique<memory_connection>(
+          shard,
+          [](std::unique_ptr<weft::http::exchange> e) { e->reset(weft::http::give_up::rejected); });
+      memory_connection& link = *wire;
+      auto first = open(std::move(wire), shard, with);
+      struct local {
+        static task<> go(rpc::transport& t, method m, memory_connection& link, bool refuse,
+                         outcome& got) {
+          auto call = co_await t.start(m, {}, never);
+          EXPECT_TRUE(call.has_value());
+          link.refuses = refuse && m.kind == call_kind::unary;
+          (void)co_await (*call)->write(text_message{"x"}, true);
+          while (auto next = co_await (*call)->read()) {
+            if (!*next) co_return;
+            got.messages.push_back(text_of(**next));
+          }
+          ADD_FAILURE() << m.path;
+        }
+      };
+      outcome got;
+      ASSERT_TRUE(run(shard, local::go(*first, m, link, before_it_leaves, got)));
+      EXPECT_EQ(got.messages, (std::vector<std::string>{"x"})) << m.path;
+    }
+}
+
 TEST_F(connect_client, closing_the_transport_ends_its_calls_with_the_reason) {
   calls.on(chat_method, [](server_call& call) -> task<status> {
     struct local {

@@ -29,6 +29,9 @@ class grpc_call final : public http::client_call_base, public pooled<grpc_call> 
  private:
   result<> fill_request(weft::http::request_head& head, const method& m,
                         const call_options& options, time_point deadline) override;
+  std::pair<std::string_view, std::string> timeout_field(duration left) const override {
+    return {"grpc-timeout", wire::grpc_timeout(left)};
+  }
   result<> on_head(const weft::http::response_head& head) override;
   result<> check_type(const weft::http::field_list& fields) const;
   result<> read_encoding(const weft::http::field_list& fields);
@@ -55,7 +58,10 @@ result<> grpc_call::fill_request(weft::http::request_head& head, const method&,
   if (request_compression_ != compression::identity)
     fields.add_valid("grpc-encoding", to_string(request_compression_));
   if (!core().accepted().empty()) fields.add_valid("grpc-accept-encoding", core().accepted());
-  if (deadline != never) fields.add_valid("grpc-timeout", wire::grpc_timeout(deadline - io::now()));
+  if (deadline != never) {
+    const auto [name, value] = timeout_field(deadline - io::now());
+    fields.add_valid(name, value);
+  }
   if (!core().options().user_agent.empty() && !options.metadata.find("user-agent"))
     fields.add_valid("user-agent", core().options().user_agent);
   wire::append_metadata(fields, options.metadata);

@@ -94,6 +94,8 @@ struct channel::impl : std::enable_shared_from_this<channel::impl> {
   // Connecting
   static task<result<transport_ptr>> ready(self_ptr self, idempotency level, bool patient,
                                            time_point deadline);
+  static task<result<transport_ptr>> ready_again(std::weak_ptr<impl> weak, idempotency level,
+                                                 bool patient, time_point deadline);
   result<> may_wait(bool patient, time_point deadline, std::uint64_t failures_before) const;
   static task<> connect(self_ptr self, bool early);
   static task<> await_handshake(self_ptr self, transport_ptr calls, quic::connection& beneath);
@@ -259,6 +261,16 @@ task<result<channel::impl::transport_ptr>> channel::impl::ready(self_ptr self, i
   }
 }
 
+// As `start_again`.
+task<result<channel::impl::transport_ptr>> channel::impl::ready_again(std::weak_ptr<impl> weak,
+                                                                      idempotency level,
+                                                                      bool patient,
+                                                                      time_point deadline) {
+  const self_ptr self = weak.lock();
+  if (!self) co_return fail(code::cancelled, "the channel was destroyed");
+  co_return co_await ready(self, level, patient, deadline);
+}
+
 result<> channel::impl::may_wait(bool patient, time_point deadline,
                                  std::uint64_t failures_before) const {
   if (defect) return std::unexpected{*defect};
@@ -273,9 +285,13 @@ result<> channel::impl::may_wait(bool patient, time_point deadline,
 
 void channel::impl::begin_connecting(bool early) {
   if (std::exchange(connecting, true)) return;
+  const auto weak = weak_from_this();
   dial->on_refused(
-      [weak = weak_from_this()](const method& m, call_options changed, time_point deadline) {
+      [weak](const method& m, call_options changed, time_point deadline) {
         return start_again(weak, m, std::move(changed), deadline);
+      },
+      [weak](idempotency level, bool patient, time_point deadline) {
+        return ready_again(weak, level, patient, deadline);
       });
   // The handler holds the channel, and with it the signal, until the coroutine has ended.
   asio::co_spawn(shard.get_executor(), connect(shared_from_this(), early && options.early_data),

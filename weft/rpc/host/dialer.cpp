@@ -164,7 +164,8 @@ link dialer::open_http(std::unique_ptr<weft::http::client_connection> connection
   const rpc::http::client_options common{.limits = options_.limits,
                                          .compressions = options_.accept,
                                          .codec = options_.codec,
-                                         .authority = to_.text};
+                                         .authority = to_.text,
+                                         .elsewhere = other_transport_};
   if (options_.protocol == protocol::connect) {
     connect::client_options wanted{common};
     wanted.use_get = options_.connect_get;

@@ -9,6 +9,7 @@
 
 #include <weft/rpc/host/channel.hpp>
 #include <weft/rpc/host/session.hpp>
+#include <weft/rpc/http/client_call.hpp>
 #include <weft/tcp/connector.hpp>
 
 namespace weft::rpc::detail {
@@ -41,10 +42,15 @@ struct link {
 class dialer {
  public:
   using elsewhere = decltype(native::session_options::elsewhere);
+  using other_transport = decltype(rpc::http::client_options::elsewhere);
 
   dialer(io::shard& shard, target to, const channel_options& options);
-  /// What becomes of calls that a server turned away unseen; see `native::session_options`.
-  void on_refused(elsewhere again) { elsewhere_ = std::move(again); }
+  /// What becomes of calls that a server turned away unseen; see `native::session_options` and
+  /// `http::client_options`.
+  void on_refused(elsewhere again, other_transport over_http) {
+    elsewhere_ = std::move(again);
+    other_transport_ = std::move(over_http);
+  }
 
   /// Tries every address. `early` permits 0-RTT where there is something to resume.
   task<weft::result<link>> dial(bool early);
@@ -71,6 +77,7 @@ class dialer {
   std::optional<tcp::connector> connector_;
   quic::resumption resumption_;
   elsewhere elsewhere_;
+  other_transport other_transport_;
 };
 
 }  // namespace weft::rpc::detail

@@ -8,7 +8,8 @@
 namespace weft::rpc::suite {
 namespace {
 
-WEFT_SUITE(moves);
+class moves : public carriers {};
+INSTANTIATE_TEST_SUITE_P(over, moves, testing::ValuesIn(protocol_ways()), protocol_way_name);
 
 struct tally {
   bool stop = false;

@@ -13,6 +13,11 @@ namespace {
 /// How finely deadlines travel: a server may find one passed so much before its client does.
 constexpr duration deadline_grain = std::chrono::milliseconds{1};
 
+/// What is kept for another connection. Where the server may answer before it has read everything,
+/// what any window holds: it can be written again without anybody reading the answers.
+constexpr std::size_t keep_of_unary = std::size_t{1} << 20;
+constexpr std::size_t keep_of_streams = std::size_t{32} << 10;
+
 status deadline_passed() {
   return {code::deadline_exceeded, "the deadline passed before the call was over"};
 }
@@ -55,14 +60,18 @@ struct client_call_base::opening {
   std::optional<weft::result<std::unique_ptr<weft::http::exchange>>> obtained;
 };
 
-client_call_base::client_call_base(std::shared_ptr<client_core> core, const method&,
+client_call_base::client_call_base(std::shared_ptr<client_core> core, const method& m,
                                    const call_options& options, framing frame)
     : framing_{frame},
       request_compression_{options.request_compression},
       core_{std::move(core)},
+      keep_up_to_{m.client_streams() ? keep_of_streams : keep_of_unary},
       parser_{core_->options().limits.max_message, core_->options().memory.get()},
       whole_{core_->options().limits.max_message, core_->options().memory.get()},
       response_{options.info},
+      level_{m.level},
+      wait_for_ready_{options.wait_for_ready},
+      keeping_{core_->options().elsewhere != nullptr},
       urgency_{options.urgency} {
   ++core_->stats_.calls_started;
   ++core_->stats_.running;
@@ -93,15 +102,6 @@ result<> client_call_base::begin(const method& m, const call_options& options,
 // The exchange
 // ----------------------------------------------------------------------------------------
 
-result<> client_call_base::use(weft::result<std::unique_ptr<weft::http::exchange>> obtained) {
-  if (obtained) {
-    exchange_ = std::move(*obtained);
-    return {};
-  }
-  end_by_peer(obtained.error());
-  return std::unexpected{*final_};
-}
-
 task<> client_call_base::open(std::shared_ptr<client_core> core, std::shared_ptr<opening> into) {
   co_await asio::this_coro::throw_if_cancelled(false);
   into->obtained =
@@ -110,10 +110,29 @@ task<> client_call_base::open(std::shared_ptr<client_core> core, std::shared_ptr
 }
 
 task<result<>> client_call_base::obtain_exchange(bool end) {
+  auto made = co_await ask(end);
+  if (made) {
+    exchange_ = std::move(*made);
+    co_return result<>{};
+  }
   if (final_) co_return std::unexpected{*final_};
+  if (goes_elsewhere(nullptr, made.error()))
+    (void)co_await move(nullptr, std::move(made).error());
+  else
+    end_by_peer(made.error());
+  if (final_) co_return std::unexpected{*final_};
+  co_return result<>{};
+}
+
+/// Fails with errc::cancelled when the call ended meanwhile.
+task<weft::result<std::unique_ptr<weft::http::exchange>>> client_call_base::ask(bool end) {
+  const auto over = [] {
+    return weft::fail(errc::cancelled, layer::rpc, "the call ended before its request left");
+  };
+  if (final_) co_return over();
   auto at_once = core_->connection().try_request(head_, end, urgency_);
-  if (at_once) co_return use(std::move(*at_once));
-  const auto waiting = std::make_shared<opening>(std::move(head_), end, urgency_);
+  if (at_once) co_return std::move(*at_once);
+  const auto waiting = std::make_shared<opening>(head_, end, urgency_);
   opening_ = waiting;
   asio::co_spawn(
       core_->shard().get_executor(), open(core_, waiting),
@@ -123,16 +142,22 @@ task<result<>> client_call_base::obtain_exchange(bool end) {
     if (!woken) cancel({code::cancelled, "the call was cancelled while it waited for its turn"});
   }
   opening_.reset();
-  if (final_) {
-    // An exchange that comes all the same goes at once.
-    waiting->stop.emit(asio::cancellation_type::terminal);
-    co_return std::unexpected{*final_};
-  }
-  co_return use(std::move(*waiting->obtained));
+  if (!final_) co_return std::move(*waiting->obtained);
+  // An exchange that comes all the same goes at once.
+  waiting->stop.emit(asio::cancellation_type::terminal);
+  co_return over();
 }
 
 // Sending
 // -------------------------------------------------------------------------------------------
+
+/// What was to be sent has been kept.
+task<result<>> client_call_base::sent_elsewhere(const weft::http::exchange* from, error why) {
+  if (!co_await move(from, std::move(why)))
+    co_return fail(code::cancelled, "the write was cancelled");
+  if (final_) co_return std::unexpected{*final_};
+  co_return result<>{};
+}
 
 result<> client_call_base::sent(const weft::result<>& done) {
   if (done) return {};
@@ -144,12 +169,17 @@ result<> client_call_base::sent(const weft::result<>& done) {
 }
 
 task<result<>> client_call_base::send(slice content, bool last) {
-  auto done = exchange_->try_write(content, last);
-  if (!done) done = co_await exchange_->write(std::move(content), last);
+  auto* const to = exchange_.get();
+  auto done = to->try_write(content, last);
+  if (!done) done = co_await to->write(std::move(content), last);
+  if (!*done && goes_elsewhere(to, done->error()))
+    co_return co_await sent_elsewhere(to, std::move(*done).error());
   co_return sent(*done);
 }
 
 task<result<>> client_call_base::write(const outgoing& message, bool last) {
+  while (moving_)
+    if (!co_await moved_.wait()) co_return fail(code::cancelled, "the write was cancelled");
   if (final_)
     co_return std::unexpected{final_->ok() ? status{code::cancelled, "the call is over"} : *final_};
   if (write_ended_) co_return fail(code::failed_precondition, "our side has ended already");
@@ -163,9 +193,13 @@ task<result<>> client_call_base::write(const outgoing& message, bool last) {
   ++core_->stats_.messages_sent;
   write_ended_ = last;
   slice content = encode_content(unsent_.take());
+  if (keeping_) keep(content);
   // As `send`, without a coroutine of its own where there is room.
-  auto done = exchange_->try_write(content, last);
-  if (!done) done = co_await exchange_->write(std::move(content), last);
+  auto* const to = exchange_.get();
+  auto done = to->try_write(content, last);
+  if (!done) done = co_await to->write(std::move(content), last);
+  if (!*done && goes_elsewhere(to, done->error()))
+    co_return co_await sent_elsewhere(to, std::move(*done).error());
   co_return sent(*done);
 }
 
@@ -178,12 +212,17 @@ task<result<>> client_call_base::write_only(const outgoing& message) {
   write_ended_ = true;
   ++core_->stats_.messages_sent;
   const bool no_content = *bare || unsent_.empty();
+  slice content = no_content ? slice{} : unsent_.take();
+  if (keeping_ && !no_content) keep(content);
   if (auto obtained = co_await obtain_exchange(no_content); !obtained) co_return obtained;
-  if (no_content) co_return result<>{};
-  co_return co_await send(unsent_.take(), true);
+  // Elsewhere, what was kept has been sent.
+  if (no_content || moves_ != 0) co_return result<>{};
+  co_return co_await send(std::move(content), true);
 }
 
 task<result<>> client_call_base::finish_writing() {
+  while (moving_)
+    if (!co_await moved_.wait()) co_return fail(code::cancelled, "the write was cancelled");
   if (final_ || std::exchange(write_ended_, true)) co_return result<>{};
   if (starts_with_message()) {
     cancel({code::internal, "a unary call needs its message"});
@@ -212,6 +251,7 @@ result<std::optional<payload>> client_call_base::outcome() const {
 void client_call_base::look_at_head() {
   if (head_seen_ || response() == nullptr) return;
   head_seen_ = true;
+  commit();
   if (auto good = on_head(*response()); !good) cancel(std::move(good).error());
 }
 
@@ -291,6 +331,8 @@ void client_call_base::take(weft::result<slice> arrived) {
 /// Reads on until a message, the end, or with `headers_only` initial metadata is there.
 task<result<std::optional<payload>>> client_call_base::read_on(bool headers_only) {
   while (true) {
+    while (moving_)
+      if (!co_await moved_.wait()) co_return fail(code::cancelled, "the read was cancelled");
     if (!final_) look_at_head();
     if (final_) co_return outcome();
     if (headers_only && head_seen_) co_return std::optional<payload>{};
@@ -300,18 +342,23 @@ task<result<std::optional<payload>>> client_call_base::read_on(bool headers_only
       continue;
     }
     if (!exchange_) co_return fail(code::failed_precondition, "the call needs its message first");
+    auto* const from = exchange_.get();
+    std::optional<weft::result<slice>> arrived;
     if (!head_seen_ && headers_only) {
-      auto head = co_await exchange_->receive_head();
+      auto head = co_await from->receive_head();
       if (head || final_) continue;
-      if (head.error() == errc::cancelled)
-        co_return fail(code::cancelled, "the read was cancelled");
-      end_by_peer(head.error());
-      continue;
+      arrived = std::unexpected{std::move(head).error()};
+    } else {
+      arrived = from->try_read();
+      if (!arrived) arrived = co_await from->read();
     }
-    auto arrived = exchange_->try_read();
-    if (!arrived) arrived = co_await exchange_->read();
     if (!*arrived && (*arrived).error() == errc::cancelled && !final_)
       co_return fail(code::cancelled, "the read was cancelled");
+    if (!*arrived && goes_elsewhere(from, arrived->error())) {
+      if (!co_await move(from, std::move(*arrived).error()))
+        co_return fail(code::cancelled, "the read was cancelled");
+      continue;
+    }
     take(std::move(*arrived));
   }
 }
@@ -335,6 +382,7 @@ task<result<metadata>> client_call_base::read_headers() {
 void client_call_base::finish(status s) noexcept {
   if (final_) return;
   final_ = std::move(s);
+  commit();
   list_node<client_call_base, open_tag>::unlink();
   if (deadline_timer_.armed()) core_->shard().disarm(deadline_timer_);
   if (response_ != nullptr) {
@@ -366,6 +414,8 @@ void client_call_base::cancel(status why) {
     exchange_->reset(weft::http::give_up::cancelled);
   else if (const auto waiting = opening_)
     waiting->done.notify();
+  else
+    stop_moving();
 }
 
 }  // namespace weft::rpc::http

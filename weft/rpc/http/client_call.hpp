@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <asio/cancellation_signal.hpp>
@@ -30,6 +32,12 @@ struct client_options {
   std::string authority;    ///< host and port, as in a URL
   std::string path_prefix;  ///< in front of every method's path: "/api"
   std::string user_agent = "weft/0.1";
+  /// A transport of the same protocol, where a call goes on that its server turned away without
+  /// looking at it (GOAWAY, H3_REQUEST_REJECTED, REFUSED_STREAM). What a call has written is kept
+  /// for that until its response begins, up to a limit. Empty: such calls end with `unavailable`.
+  std::function<task<result<std::shared_ptr<transport>>>(idempotency, bool wait_for_ready,
+                                                         time_point deadline)>
+      elsewhere{};
 };
 
 struct client_stats {
@@ -100,6 +108,8 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   /// `never`.
   virtual result<> fill_request(weft::http::request_head& head, const method& m,
                                 const call_options& options, time_point deadline) = 0;
+  /// Name and value of the field that tells how much time is left.
+  virtual std::pair<std::string_view, std::string> timeout_field(duration left) const = 0;
   /// True: the request waits for its only message, which `take_message` may put into the head.
   virtual bool starts_with_message() const noexcept { return false; }
   /// True: the request has no content. Otherwise `content` has been filled with all there is.
@@ -141,15 +151,18 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   friend class client_transport;
   /// An exchange on its way. Not awaited directly: the deadline ends the wait, too.
   struct opening;
+  /// Another connection on its way, likewise.
+  struct placing;
 
   result<> begin(const method& m, const call_options& options, time_point deadline);
   /// Asks for the exchange, and waits for it until the call ends.
   task<result<>> obtain_exchange(bool end);
+  task<weft::result<std::unique_ptr<weft::http::exchange>>> ask(bool end);
   static task<> open(std::shared_ptr<client_core> core, std::shared_ptr<opening> into);
-  result<> use(weft::result<std::unique_ptr<weft::http::exchange>> obtained);
   task<result<>> write_only(const outgoing& message);
   task<result<>> send(slice content, bool last);
   result<> sent(const weft::result<>& done);
+  task<result<>> sent_elsewhere(const weft::http::exchange* from, error why);
   void look_at_head();
   bool next_event(std::optional<payload>& message);
   void take_envelope(wire::envelope e, std::optional<payload>& message);
@@ -161,9 +174,31 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   void finish(status s) noexcept;
   void end_by_peer(const error& why);
 
+  // Going on elsewhere (client_move.cpp)
+  void keep(const slice& content);
+  void commit() noexcept;
+  bool may_move() const noexcept;
+  bool goes_elsewhere(const weft::http::exchange* from, const error& why) const noexcept;
+  task<bool> move(const weft::http::exchange* from, error why);
+  task<std::optional<error>> go_on_elsewhere();
+  task<std::shared_ptr<client_core>> find_place();
+  void stop_moving() noexcept;
+  static task<> place(std::shared_ptr<client_core> core, std::shared_ptr<placing> into,
+                      idempotency level, bool wait_for_ready, time_point deadline);
+  void join(std::shared_ptr<client_core> core);
+  void renew_timeout();
+  task<> send_again();
+
   std::shared_ptr<client_core> core_;
   std::unique_ptr<weft::http::exchange> exchange_;
   std::shared_ptr<opening> opening_;
+  std::shared_ptr<placing> placing_;
+  io::event moved_;
+  std::vector<std::unique_ptr<weft::http::exchange>> left_;  ///< an operation may still return
+  slice kept_first_;                                         ///< content, for another connection
+  std::vector<slice> kept_rest_;
+  std::size_t kept_ = 0;
+  std::size_t keep_up_to_;
   weft::http::request_head head_;
   wire::envelope_parser parser_;
   whole_body whole_;
@@ -172,6 +207,11 @@ class client_call_base : public client_call, public list_node<client_call_base, 
   response_info* response_;
   io::timer deadline_timer_;
   time_point deadline_ = never;
+  idempotency level_;
+  bool wait_for_ready_;
+  bool keeping_;
+  bool moving_ = false;
+  std::uint8_t moves_ = 0;
   std::uint8_t urgency_;
   bool head_seen_ = false;
   bool had_content_ = false;
@@ -204,6 +244,7 @@ class client_transport : public transport {
                                                       const call_options& options) = 0;
 
  private:
+  friend class client_call_base;
   std::shared_ptr<client_core> core_;
 };
 
